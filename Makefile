@@ -1,0 +1,34 @@
+# Everything a fresh machine needs is installed by these targets; see README.md.
+SHELL := bash
+CARGO ?= cargo
+FV := target/debug/fv-catalog
+
+.PHONY: run test check docs bench deny fuzz clean
+
+run: ## check the catalog, compile it, preview fastwan21
+	$(CARGO) build --quiet -p fv-catalog
+	$(FV) --check
+	$(FV) build --out target/catalog
+	$(FV) --preview fastwan21
+
+test: ## everything that needs no GPU
+	tests/run.sh
+
+docs: ## rewrite generated schemas, compiled data and pages
+	$(CARGO) build --quiet -p fv-catalog
+	$(FV) schema
+	$(FV) build --out crates/fv-data/data
+	$(FV) docs
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages
+
+bench: ## benchmarks with their peers; results in target/bench
+	$(CARGO) bench --quiet -p fv-catalog
+	tests/bench/run.sh
+
+deny: ## licences and sources of the dependencies
+	command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked cargo-deny
+	$(CARGO) deny --offline check bans licenses sources
+
+fuzz: ## fuzz targets; see tests/fuzz/README.md
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir . yaml -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir . compiled -- -max_total_time=60

@@ -1,0 +1,392 @@
+//! The meaning of authored files: what no schema can say, one file for each kind of record.
+
+mod component;
+mod credential;
+mod hardware;
+mod model;
+mod origin;
+mod run;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
+};
+
+use fv_spec::{
+    authored::{Coefficient, Component, Hardware, Manifest, RunFile},
+    compiled::{Model, RulesFile, VERSION},
+    family::ComponentType,
+    schema,
+};
+use rayon::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    codes::Code,
+    compile,
+    finding::{self, Finding, SourceFile, Span},
+    shape::{self, Shape},
+    sources::{Content, SHARED, Sources},
+    yaml::{self, Kind, Node, Step},
+};
+
+pub(crate) use component::Components;
+
+/// What one run over a catalog found.
+#[derive(Debug)]
+pub struct Checked {
+    /// Everything that is wrong, sorted by path and position.
+    pub findings: Vec<Finding>,
+    /// Manifests with a capacity section.
+    pub capacity_models: usize,
+    /// Devices.
+    pub devices: usize,
+    /// The compiled catalog, when nothing is wrong and it was asked for.
+    pub catalog: Option<fv_data::Catalog>,
+}
+
+/// Whether to keep what was compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Only findings and counts.
+    Nothing,
+    /// The compiled catalog too.
+    Catalog,
+}
+
+/// Checks every file of a catalog.
+pub fn check(sources: &Sources, keep: Keep) -> Checked {
+    let mut findings = Vec::new();
+    let texts = texts(sources, &mut findings);
+    let hardware = hardware::read(&texts, &mut findings);
+    let components = component::read(&texts, &mut findings);
+    let rules = rules(&texts, &mut findings);
+    coverage(&texts, &mut findings);
+
+    let shared = model::Shared { hardware: &hardware, components: &components };
+    let manifests: Vec<_> = texts.iter().filter_map(|(path, file)| Some((model_key(path)?, file))).collect();
+    let models: Vec<model::Outcome> = manifests.par_iter().map(|(key, file)| model::check(key, file, &shared, keep)).collect();
+
+    let mut uses = component::Uses::default();
+    let mut compiled: BTreeMap<String, Model> = BTreeMap::new();
+    let mut capacity_models = 0;
+    for outcome in models {
+        findings.extend(outcome.findings);
+        uses.extend(outcome.uses);
+        capacity_models += usize::from(outcome.has_capacity);
+        compiled.extend(outcome.model.map(|model| (model.id.clone(), model)));
+    }
+    component::check_uses(&components, &uses, &mut findings);
+    finding::sort(&mut findings);
+
+    let devices = hardware.entries.len();
+    let catalog = (findings.is_empty() && keep == Keep::Catalog).then(|| fv_data::Catalog {
+        models: compiled,
+        devices: hardware.typed().map(|(id, h)| compile::device(id, h)).collect(),
+        rules,
+    });
+    Checked { findings, capacity_models, devices, catalog }
+}
+
+/// Checks a file for `add-run` against a catalog that is sound: the model's key, its manifest's path, and the run.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn check_run(sources: &Sources, file: &Arc<SourceFile>) -> Result<(String, Value), Vec<Finding>> {
+    let mut findings = Vec::new();
+    let run = run_of(sources, file, &mut findings);
+    finding::sort(&mut findings);
+    run.filter(|_| findings.is_empty()).ok_or(findings)
+}
+
+fn run_of(sources: &Sources, file: &Arc<SourceFile>, findings: &mut Vec<Finding>) -> Option<(String, Value)> {
+    let (root, value, _) = shaped(file, &SHAPES.run, findings)?;
+    let at = At { file, key: 0..0, node: &root };
+    credential::check(&at, &root, findings);
+    if !findings.is_empty() {
+        return None;
+    }
+    let run_value = value["run"].clone();
+    let RunFile { model, run } = decode(file, &root, value, findings)?;
+    // The catalog is sound, so nothing is reported twice here.
+    let texts = texts(sources, &mut Vec::new());
+    let hardware = hardware::read(&texts, &mut Vec::new());
+    let components = component::Components::default();
+    let path = format!("models/{model}.yaml");
+    let manifest = texts.get(&path).and_then(|manifest| {
+        let (node, value, _) = shaped(manifest, &SHAPES.model, &mut Vec::new())?;
+        decode::<Manifest>(manifest, &node, value, &mut Vec::new())
+    });
+    let keys = texts.keys().filter_map(|path| model_key(path));
+    let Some(manifest) = manifest else {
+        let help = finding::suggest(&model, keys, "models");
+        findings.push(
+            at.finding(Code::UnknownReference, at.value(&["model".into()]), "no such manifest", format!("there is no {path}")).help(help),
+        );
+        return None;
+    };
+    let Some(capacity) = &manifest.capacity else {
+        let message = format!("{path} has no `capacity` section to hold the run");
+        findings.push(at.finding(Code::MissingField, at.value(&["model".into()]), "has no capacity facts", message));
+        return None;
+    };
+    if capacity.reference_runs.iter().any(|known| known.id == run.id) {
+        let message = format!("the model already has a run `{}`", yaml::short(&run.id));
+        findings.push(at.finding(Code::DuplicateId, at.value(&["run".into(), "id".into()]), "taken", message));
+    }
+    let shared = model::Shared { hardware: &hardware, components: &components };
+    run::Run { at: &at, path: vec!["run".into()], run: &run, manifest: &manifest }.check(&shared, findings);
+    Some((model, run_value))
+}
+
+/// The key of a manifest's path.
+fn model_key(path: &str) -> Option<&str> {
+    path.strip_prefix("models/")?.strip_suffix(".yaml")
+}
+
+/// The readable files; the others become findings, and so do files that are missing or in no place of ours.
+fn texts(sources: &Sources, findings: &mut Vec<Finding>) -> BTreeMap<String, Arc<SourceFile>> {
+    let mut texts = BTreeMap::new();
+    let mut placed = |code, path: &str, text: String, message: String, help: Option<String>| {
+        let at = text.len();
+        let mut finding = Finding::new(code, &Arc::new(SourceFile::new(sources.shown(path), text)), at..at, "here", message);
+        finding.help = help;
+        findings.push(finding);
+    };
+    for name in SHARED {
+        if !sources.files.contains_key(name) {
+            placed(
+                Code::MissingFile,
+                name,
+                String::new(),
+                format!("there is no `{name}`"),
+                Some("every catalog has it, if only with one entry".into()),
+            );
+        }
+    }
+    for (path, content) in &sources.files {
+        let ours = SHARED.contains(&path.as_str()) || path == "coverage.yaml" || model_key(path).is_some() || rules_key(path);
+        if !ours {
+            let yaml = path.ends_with(".yaml") || path.ends_with(".yml") || matches!(content, Content::Refused(..));
+            if yaml {
+                let names = SHARED.into_iter().chain(["coverage.yaml", "models/<key>.yaml", "rules/<name>.yaml"]);
+                placed(
+                    Code::UnexpectedFile,
+                    path,
+                    String::new(),
+                    "no file of this name is read".into(),
+                    Some(finding::suggest(path, names, "files")),
+                );
+            }
+            continue;
+        }
+        match content {
+            Content::Refused(code, message, before) => placed(*code, path, before.clone(), message.clone(), None),
+            Content::Text(text) => {
+                texts.insert(path.clone(), Arc::new(SourceFile::new(sources.shown(path), text.clone())));
+            }
+        }
+    }
+    texts
+}
+
+fn rules_key(path: &str) -> bool {
+    path.strip_prefix("rules/").is_some_and(|name| name.ends_with(".yaml"))
+}
+
+/// A file of entries by id, with those that have the right shape read.
+pub(crate) struct Entries<T> {
+    /// The file, when it could be read.
+    pub(crate) file: Option<Arc<SourceFile>>,
+    /// Entries in authored order.
+    pub(crate) entries: Vec<Entry<T>>,
+}
+
+/// One entry of a file.
+pub(crate) struct Entry<T> {
+    pub(crate) id: String,
+    pub(crate) key: Span,
+    pub(crate) node: Node,
+    /// Read only when its shape is right.
+    pub(crate) value: Option<T>,
+}
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self { file: None, entries: Vec::new() }
+    }
+}
+
+impl<T: DeserializeOwned> Entries<T> {
+    /// Parses a file of entries and checks its shape.
+    pub(crate) fn read(file: Option<&Arc<SourceFile>>, shape: &Shape, findings: &mut Vec<Finding>) -> Self {
+        let Some(file) = file else { return Self::default() };
+        let unread = Self { file: Some(Arc::clone(file)), entries: Vec::new() };
+        let Some((root, value, wrong)) = shaped(file, shape, findings) else { return unread };
+        let (Kind::Mapping(nodes), Value::Object(mut values)) = (root.kind, value) else { return unread };
+        let entries = nodes.into_iter().map(|(key, node)| {
+            let bad = wrong.iter().any(|span| span.start >= key.span.start && span.end <= node.span.end.max(key.span.end));
+            let value = values.remove(&key.name).filter(|_| !bad).and_then(|value| decode(file, &node, value, findings));
+            Entry { id: key.name, key: key.span, node, value }
+        });
+        let entries = entries.collect();
+        Self { file: Some(Arc::clone(file)), entries }
+    }
+}
+
+impl<T> Entries<T> {
+    /// Entries whose shape is right.
+    pub(crate) fn typed(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.entries.iter().filter_map(|entry| Some((entry.id.as_str(), entry.value.as_ref()?)))
+    }
+
+    /// Entries whose shape is right, with the means to point at them.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (At<'_>, &Entry<T>, &T)> {
+        let file = self.file.as_ref();
+        self.entries
+            .iter()
+            .filter_map(move |entry| Some((At { file: file?, key: entry.key.clone(), node: &entry.node }, entry, entry.value.as_ref()?)))
+    }
+}
+
+/// Parses a file and checks its shape: the tree, the plain value, and the spans of what is wrong.
+pub(crate) fn shaped(file: &Arc<SourceFile>, shape: &Shape, findings: &mut Vec<Finding>) -> Option<(Node, Value, Vec<Span>)> {
+    let (root, problems) = yaml::parse(&file.text);
+    let mut wrong = shape::problems(file, problems);
+    let Some(root) = root else {
+        findings.append(&mut wrong);
+        return None;
+    };
+    let (value, violations) = shape.check(file, &root);
+    wrong.extend(violations);
+    let spans = wrong.iter().map(Finding::span).collect();
+    findings.append(&mut wrong);
+    Some((root, value, spans))
+}
+
+/// A value of the right shape, typed. What the schema lets through and the type does not is a finding too.
+pub(crate) fn decode<T: DeserializeOwned>(file: &Arc<SourceFile>, node: &Node, value: Value, findings: &mut Vec<Finding>) -> Option<T> {
+    match serde_path_to_error::deserialize(value) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            use serde_path_to_error::Segment;
+            let steps: Vec<Step> = error
+                .path()
+                .iter()
+                .filter_map(|segment| match segment {
+                    Segment::Seq { index } => Some(Step::Index(*index)),
+                    Segment::Map { key } => Some(Step::Key(key)),
+                    _ => None,
+                })
+                .collect();
+            let span = node.at(steps).map_or(&node.span, |(_, node)| &node.span);
+            let message: String = error.inner().to_string().chars().take(160).collect();
+            findings.push(Finding::new(Code::WrongType, file, shape::first_line(file, span), "not what the field takes", message));
+            None
+        }
+    }
+}
+
+/// Points at parts of one entry.
+pub(crate) struct At<'a> {
+    pub(crate) file: &'a Arc<SourceFile>,
+    /// The entry's own key.
+    pub(crate) key: Span,
+    pub(crate) node: &'a Node,
+}
+
+impl At<'_> {
+    /// The first line of the value at `path`, or the entry's key when it is not there.
+    pub(crate) fn value(&self, path: &[Step]) -> Span {
+        self.node.at(path.iter().copied()).map_or_else(|| self.key.clone(), |(_, node)| shape::first_line(self.file, &node.span))
+    }
+
+    /// The key at `path`; for items of lists, the item.
+    pub(crate) fn key(&self, path: &[Step]) -> Span {
+        match self.node.at(path.iter().copied()) {
+            Some((Some(key), _)) => key.span.clone(),
+            Some((None, node)) => shape::first_line(self.file, &node.span),
+            None => self.key.clone(),
+        }
+    }
+
+    pub(crate) fn finding(&self, code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Finding {
+        Finding::new(code, self.file, span, label, message)
+    }
+}
+
+fn rules(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) -> RulesFile {
+    let mut coefficients = BTreeMap::new();
+    let mut ids = BTreeSet::new();
+    for (_, file) in texts.iter().filter(|(path, _)| rules_key(path)) {
+        let entries = Entries::<Coefficient>::read(Some(file), &SHAPES.rules, findings);
+        for (at, entry, coefficient) in entries.placed() {
+            for (input, [low, high]) in &coefficient.range {
+                if low > high {
+                    let span = at.value(&["range".into(), input.as_str().into()]);
+                    findings.push(at.finding(
+                        Code::RangeOrder,
+                        span,
+                        "ends below its start",
+                        format!("the range of `{}` ends below its start", yaml::short(input)),
+                    ));
+                }
+            }
+            if !ids.insert(entry.id.clone()) {
+                let message = format!("coefficient `{}` is defined in two files", yaml::short(&entry.id));
+                findings.push(at.finding(Code::DuplicateId, entry.key.clone(), "defined elsewhere too", message));
+            }
+            coefficients.insert(entry.id.clone(), coefficient.clone());
+        }
+    }
+    RulesFile { version: VERSION, coefficients }
+}
+
+fn coverage(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) {
+    if let Some(file) = texts.get("coverage.yaml") {
+        shaped(file, &SHAPES.coverage, findings);
+    }
+}
+
+/// The compiled schemas of the authored files.
+pub(crate) struct Shapes {
+    pub(crate) hardware: Shape,
+    pub(crate) components: [Shape; 3],
+    pub(crate) model: Shape,
+    pub(crate) run: Shape,
+    pub(crate) rules: Shape,
+    pub(crate) coverage: Shape,
+}
+
+impl Shapes {
+    /// The shape of a component file.
+    pub(crate) fn component(&self, kind: ComponentType) -> &Shape {
+        match kind {
+            ComponentType::Transformer => &self.components[0],
+            ComponentType::Encoder => &self.components[1],
+            ComponentType::Vae => &self.components[2],
+        }
+    }
+}
+
+/// Compiled once, when first needed.
+pub(crate) static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+    let shape = |name: &str| {
+        let schema = schema::named(name).unwrap_or_default();
+        Shape::new(schema).unwrap_or_else(|error| unreachable!("{name} is generated from our types: {error}"))
+    };
+    Shapes {
+        hardware: shape("hardware.schema.json"),
+        components: ["transformers.schema.json", "encoders.schema.json", "vaes.schema.json"].map(shape),
+        model: shape("model.schema.json"),
+        run: shape("run.schema.json"),
+        rules: shape("rules.schema.json"),
+        coverage: shape("coverage.schema.json"),
+    }
+});
+
+/// Types of the entries that other files refer to.
+pub(crate) type Devices = Entries<Hardware>;
+pub(crate) type ComponentFile = Entries<Component>;
+pub(crate) type ManifestType = Manifest;

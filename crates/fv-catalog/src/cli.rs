@@ -1,0 +1,312 @@
+//! Arguments, exit codes and the two streams.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use fv_catalog::{
+    check::{Checked, Keep, check},
+    finding::Finding,
+    output::{self, Format},
+    sources::{self, Sources},
+};
+
+use crate::commands;
+
+/// Checks, compiles and answers questions about the capacity catalog of video-diffusion models.
+#[derive(Debug, Parser)]
+#[command(name = "fv-catalog", version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
+#[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
+#[command(
+    after_help = "Exit codes: 0 done, 1 findings, 2 usage or I/O.\nWithout --catalog, ./catalog is read when it is there, otherwise the catalog that is built in."
+)]
+struct Cli {
+    /// Check the authored catalog and write nothing
+    #[arg(long)]
+    check: bool,
+    /// Print a model with its references expanded
+    #[arg(long, value_name = "ID")]
+    preview: Option<String>,
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The folder of an authored or compiled catalog
+    #[arg(long, global = true, value_name = "DIR", env = "FV_CATALOG")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// How results and findings are written
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
+    pub(crate) format: Format,
+    /// When to use colour; `auto` also honours `NO_COLOR`
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub(crate) color: Color,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compile the catalog to versioned JSON
+    Build {
+        /// The folder for index.json, hardware.json, rules.json and models/
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Write the JSON Schemas of all files
+    Schema {
+        /// Compare instead of writing; exit 1 when a file is not current
+        #[arg(long)]
+        check: bool,
+        /// The folder of the schemas
+        #[arg(long, value_name = "DIR", default_value = "schemas")]
+        out: PathBuf,
+    },
+    /// Write the generated pages of the documentation
+    Docs {
+        /// Compare instead of writing; exit 1 when a page is not current
+        #[arg(long)]
+        check: bool,
+        /// The folder of the documentation
+        #[arg(long, value_name = "DIR", default_value = "docs")]
+        out: PathBuf,
+    },
+    /// List models, components or hardware
+    List {
+        /// What to list
+        #[arg(value_enum)]
+        what: commands::lookup::What,
+    },
+    /// Show one model, component or device
+    Show {
+        /// An id or alias
+        id: String,
+    },
+    /// Resolve an id or alias, or rank what resembles the words
+    Find {
+        /// An id, an alias or words of a name
+        #[arg(required = true)]
+        query: Vec<String>,
+    },
+    /// Count parameters from local safetensors headers and print a candidate component
+    Inspect {
+        /// A safetensors file, an index, or a folder with either
+        path: PathBuf,
+        /// Compare with this component of the catalog
+        #[arg(long, value_name = "ID")]
+        against: Option<String>,
+    },
+    //IMPORT3
+    //IMPORT
+    /// Insert a reference run into its manifest
+    AddRun {
+        /// YAML with `model: ID` and `run: {...}`
+        file: PathBuf,
+    },
+    /// Check again whenever a file of the catalog is saved
+    Watch,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Findings, already worth showing in the chosen format: exit 1.
+    Findings(Vec<Finding>),
+    /// The answer is no, and has been said: exit 1.
+    No,
+    /// Wrong usage or I/O: exit 2.
+    Usage(String),
+    /// The reader of our output has gone: nothing more to do.
+    Closed,
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Usage(error.to_string()) }
+    }
+}
+
+impl From<fv_data::ReadError> for Stop {
+    fn from(error: fv_data::ReadError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+pub(crate) type Done = Result<(), Stop>;
+
+/// A catalog, where it comes from and where output goes.
+pub(crate) struct Context {
+    pub(crate) global: Global,
+    pub(crate) out: Box<dyn Write>,
+    pub(crate) err: Box<dyn Write>,
+    color: bool,
+}
+
+/// Where the catalog comes from.
+pub(crate) enum Origin {
+    Authored(PathBuf),
+    Compiled(PathBuf),
+    Embedded,
+}
+
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; everything else is wrong usage.
+            let text = error.render();
+            let written = if error.use_stderr() {
+                write!(anstream::stderr(), "{}", text.ansi())
+            } else {
+                write!(anstream::stdout(), "{}", text.ansi())
+            };
+            return match written {
+                Err(io) if io.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(2),
+                _ => ExitCode::from(if error.use_stderr() { 2 } else { 0 }),
+            };
+        }
+    };
+    let color = match cli.global.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+    };
+    let mut context =
+        Context { global: cli.global.clone(), out: Box::new(io::BufWriter::new(io::stdout())), err: Box::new(io::stderr()), color };
+    let done = dispatch(cli, &mut context).and_then(|()| context.out.flush().map_err(Stop::from));
+    let code = match done {
+        Ok(()) | Err(Stop::Closed) => 0,
+        Err(Stop::No) => 1,
+        Err(Stop::Findings(findings)) => match context.findings(&findings) {
+            Ok(()) | Err(Stop::Closed) => 1,
+            Err(_) => 2,
+        },
+        Err(Stop::Usage(message)) => {
+            let _ = writeln!(context.err, "error: {message}");
+            2
+        }
+    };
+    let _ = context.out.flush();
+    ExitCode::from(code)
+}
+
+fn dispatch(cli: Cli, context: &mut Context) -> Done {
+    let Some(command) = cli.command else {
+        return match cli.preview {
+            Some(id) => commands::lookup::preview(context, &id),
+            None => commands::check::check(context),
+        };
+    };
+    match command {
+        Command::Build { out } => commands::build::build(context, &out),
+        Command::Schema { check, out } => commands::build::schema(context, check, &out),
+        Command::Docs { check, out } => commands::docs::docs(context, check, &out),
+        Command::List { what } => commands::lookup::list(context, what),
+        Command::Show { id } => commands::lookup::show(context, &id),
+        Command::Find { query } => commands::lookup::find(context, &query.join(" ")),
+        Command::Inspect { path, against } => commands::inspect::inspect(context, &path, against.as_deref()),
+        //IMPORT2
+        Command::AddRun { file } => commands::add_run::add_run(context, &file),
+        Command::Watch => commands::check::watch(context),
+        Command::Completions { shell } => completions(context, shell),
+    }
+}
+
+fn completions(context: &mut Context, shell: clap_complete::Shell) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "fv-catalog", &mut script);
+    Ok(context.out.write_all(&script)?)
+}
+
+impl Context {
+    /// Where the catalog comes from.
+    pub(crate) fn origin(&self) -> Result<Origin, Stop> {
+        let Some(folder) = &self.global.catalog else {
+            let here = Path::new("catalog");
+            return Ok(if sources::is_catalog(here) { Origin::Authored(here.to_owned()) } else { Origin::Embedded });
+        };
+        let folder = folder.clone();
+        if !folder.is_dir() {
+            return Err(Stop::Usage(format!("{}: no such folder", folder.display())));
+        }
+        if folder.join("index.json").exists() {
+            return Ok(Origin::Compiled(folder));
+        }
+        let authored = sources::SHARED.iter().any(|name| folder.join(name).exists()) || folder.join("models").exists();
+        if authored {
+            return Ok(Origin::Authored(folder));
+        }
+        Err(Stop::Usage(format!("{}: not a catalog; it holds neither hardware.yaml and models/, nor index.json", folder.display())))
+    }
+
+    /// The folder of the authored catalog, for commands that need its texts.
+    pub(crate) fn authored(&self) -> Result<PathBuf, Stop> {
+        match self.origin()? {
+            Origin::Authored(folder) => Ok(folder),
+            _ => Err(Stop::Usage("this needs an authored catalog: run it beside `catalog/`, or give --catalog DIR".into())),
+        }
+    }
+
+    /// The compiled catalog, wherever it comes from.
+    pub(crate) fn catalog(&self) -> Result<fv_data::Catalog, Stop> {
+        match self.origin()? {
+            Origin::Authored(folder) => {
+                let Checked { findings, catalog, .. } = check(&read(&folder)?, Keep::Catalog);
+                catalog.ok_or(Stop::Findings(findings))
+            }
+            Origin::Compiled(folder) => Ok(fv_data::Catalog::read(|path| std::fs::read_to_string(folder.join(path)).ok())?),
+            Origin::Embedded => Ok(fv_data::Catalog::embedded()?),
+        }
+    }
+
+    /// Writes findings: for people to the error stream, for machines to the output stream.
+    pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
+        let Self { global, out, err, color } = self;
+        let stream = if global.format == Format::Human { err } else { out };
+        Ok(output::write(global.format, findings, *color, stream)?)
+    }
+
+    /// Writes a value as YAML for people or as JSON.
+    pub(crate) fn value(&mut self, value: &impl serde::Serialize) -> Done {
+        let text = match self.data_format()? {
+            Format::Json => fv_catalog::write::json(value),
+            _ => serde_yaml::to_string(value).map_err(|error| Stop::Usage(error.to_string()))?,
+        };
+        Ok(self.out.write_all(text.as_bytes())?)
+    }
+
+    /// The format, for commands whose results are not findings.
+    pub(crate) fn data_format(&self) -> Result<Format, Stop> {
+        match self.global.format {
+            Format::Github | Format::Sarif => Err(Stop::Usage("this command writes `--format human` or `--format json`".into())),
+            format => Ok(format),
+        }
+    }
+}
+
+/// Reads an authored catalog.
+pub(crate) fn read(folder: &Path) -> Result<Sources, Stop> {
+    Sources::read(folder).map_err(|error| Stop::Usage(format!("{}: {error}", folder.display())))
+}

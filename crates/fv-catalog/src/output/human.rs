@@ -1,0 +1,88 @@
+//! Findings for people.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+
+use crate::finding::{Finding, Span};
+
+/// Wide enough for a message on one line, whatever the terminal: output does not depend on where it is run.
+const WIDTH: usize = 110;
+
+pub(super) fn write(findings: &[Finding], color: bool, out: &mut dyn Write) -> io::Result<()> {
+    let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(WIDTH).with_links(false).with_context_lines(1);
+    let mut sources: BTreeMap<&str, Arc<NamedSource<String>>> = BTreeMap::new();
+    for finding in findings {
+        let source = sources.entry(&finding.file.path).or_insert_with(|| {
+            let hidden = findings.iter().filter(|f| f.file.path == finding.file.path).filter_map(|f| f.hidden.clone());
+            Arc::new(NamedSource::new(&finding.file.path, masked(&finding.file.text, hidden)).with_language("yaml"))
+        });
+        let mut text = String::new();
+        let shown = Shown { finding, source };
+        handler.render_report(&mut text, &shown).map_err(io::Error::other)?;
+        out.write_all(text.as_bytes())?;
+    }
+    if !findings.is_empty() {
+        let files = sources.len();
+        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        writeln!(out, "\n{} in {}; docs/findings/ explains each code", plural(findings.len(), "finding"), plural(files, "file"))?;
+    }
+    Ok(())
+}
+
+/// `text` with the hidden bytes replaced by stars, of the same length so that places stay true.
+fn masked(text: &str, hidden: impl Iterator<Item = Span>) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for span in hidden {
+        for byte in bytes.get_mut(span).into_iter().flatten().filter(|byte| **byte != b'\n') {
+            *byte = b'*';
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+struct Shown<'a> {
+    finding: &'a Finding,
+    source: &'a Arc<NamedSource<String>>,
+}
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.finding, f)
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.finding.message)
+    }
+}
+
+impl std::error::Error for Shown<'_> {}
+
+impl Diagnostic for Shown<'_> {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.finding.code))
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.finding.help.as_ref().map(|help| Box::new(help) as _)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&**self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.finding.labels.iter().enumerate().map(|(i, label)| {
+            let make = if i == 0 { LabeledSpan::new_primary_with_span } else { LabeledSpan::new_with_span };
+            make(Some(label.text.clone()), label.span.clone())
+        })))
+    }
+}

@@ -1,0 +1,240 @@
+//! The compiled catalog, embedded, and the resolver for ids and aliases.
+//!
+//! The JSON under `data/` is written by `fv-catalog build` and never by hand; a test fails when it is not what
+//! the authored catalog compiles to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fv_spec::compiled::{Device, HardwareFile, Index, Model, RulesFile, VERSION};
+use serde_json::Value;
+
+static INDEX: &str = include_str!("../data/index.json");
+static HARDWARE: &str = include_str!("../data/hardware.json");
+static RULES: &str = include_str!("../data/rules.json");
+static MODELS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
+
+/// Why a compiled catalog could not be read. Messages name the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file is not there.
+    #[error("{file}: not found")]
+    Missing {
+        /// Relative to the index.
+        file: String,
+    },
+    /// The file is not JSON of the right shape.
+    #[error("{file}: {source}")]
+    Malformed {
+        /// Relative to the index.
+        file: String,
+        /// What the reader said.
+        source: serde_json::Error,
+    },
+    /// The file was written by another version of the format.
+    #[error(
+        "{file}: format version {found} is not supported, this program reads version {VERSION}; use a program of the same release as the catalog"
+    )]
+    Version {
+        /// Relative to the index.
+        file: String,
+        /// As written in the file.
+        found: String,
+    },
+    /// The file contradicts itself or the index.
+    #[error("{file}: {message}")]
+    Identity {
+        /// Relative to the index.
+        file: String,
+        /// What does not agree.
+        message: String,
+    },
+}
+
+/// A compiled catalog in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalog {
+    /// Models with capacity facts, by id.
+    pub models: BTreeMap<String, Model>,
+    /// Devices in id order.
+    pub devices: Vec<Device>,
+    /// Fitted coefficients.
+    pub rules: RulesFile,
+}
+
+/// The compiled files as they are embedded: path relative to the index, and text.
+pub fn embedded_files() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [("index.json", INDEX), ("hardware.json", HARDWARE), ("rules.json", RULES)].into_iter().chain(MODELS.iter().copied())
+}
+
+impl Catalog {
+    /// The catalog that this program was built with.
+    pub fn embedded() -> Result<Self, ReadError> {
+        Self::read(|path| embedded_files().find(|(name, _)| *name == path).map(|(_, text)| text.to_owned()))
+    }
+
+    /// Reads a compiled catalog; `file` returns the text at a path relative to the index.
+    pub fn read(file: impl Fn(&str) -> Option<String>) -> Result<Self, ReadError> {
+        let index: Index = read(&file, "index.json")?;
+        let hardware: HardwareFile = read(&file, &index.hardware_url)?;
+        let rules = read(&file, &index.rules_url)?;
+        let mut models = BTreeMap::new();
+        for summary in &index.models {
+            let model: Model = read(&file, &summary.path)?;
+            let disagreement =
+                [("id", &model.id, &summary.id), ("name", &model.name, &summary.name), ("model_id", &model.model_id, &summary.model_id)]
+                    .into_iter()
+                    .find(|(_, here, there)| here != there);
+            if let Some((field, here, there)) = disagreement {
+                return Err(identity(&summary.path, format!("{field} is {here:?}, the index says {there:?}")));
+            }
+            if models.insert(summary.id.clone(), model).is_some() {
+                return Err(identity("index.json", format!("model {:?} is listed twice", summary.id)));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for device in &hardware.devices {
+            for name in std::iter::once(&device.id).chain(&device.aliases) {
+                if !seen.insert(name.to_lowercase()) {
+                    return Err(identity(&index.hardware_url, format!("{name:?} names two devices")));
+                }
+            }
+            if !(device.memory_gb.is_finite() && device.memory_gb > 0.0) {
+                return Err(identity(&index.hardware_url, format!("memory_gb of {:?} is not positive", device.id)));
+            }
+        }
+        Ok(Self { models, devices: hardware.devices, rules })
+    }
+
+    /// The device with this id or alias, letter case aside.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
+        self.devices.iter().find(|device| is(&device.id) || device.aliases.iter().any(|alias| is(alias)))
+    }
+
+    /// The model with this id, letter case aside.
+    pub fn model(&self, name: &str) -> Option<&Model> {
+        self.models.values().find(|model| model.id.eq_ignore_ascii_case(name))
+    }
+}
+
+fn identity(file: &str, message: String) -> ReadError {
+    ReadError::Identity { file: file.to_owned(), message }
+}
+
+fn read<T: serde::de::DeserializeOwned>(file: &impl Fn(&str) -> Option<String>, path: &str) -> Result<T, ReadError> {
+    let text = file(path).ok_or_else(|| ReadError::Missing { file: path.to_owned() })?;
+    let malformed = |source| ReadError::Malformed { file: path.to_owned(), source };
+    let value: Value = serde_json::from_str(&text).map_err(malformed)?;
+    match &value["version"] {
+        Value::Number(version) if version.as_u64() == Some(u64::from(VERSION)) => {}
+        Value::Null => return Err(identity(path, "no format version".to_owned())),
+        found => return Err(ReadError::Version { file: path.to_owned(), found: found.to_string() }),
+    }
+    T::deserialize(value).map_err(malformed)
+}
+
+/// Something that `find` can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Found {
+    /// A model with capacity facts.
+    Model,
+    /// A device.
+    Hardware,
+    /// A shared component.
+    Component,
+}
+
+/// One answer to a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// What it is.
+    pub kind: Found,
+    /// Its canonical id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Whether the query is exactly its id or an alias, letter case aside.
+    pub exact: bool,
+    /// 1 is best; meaningful only for ranking.
+    pub score: f64,
+}
+
+/// Ranks everything whose id, alias or name resembles `query`; exact matches come first.
+///
+/// An exact id or alias resolves. Anything else is a list to choose from, never a silent choice.
+pub fn find(catalog: &Catalog, query: &str) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    let words: Vec<String> =
+        query.to_lowercase().split(|c: char| c.is_whitespace() || c == '_').filter(|w| !w.is_empty()).map(str::to_owned).collect();
+    if words.is_empty() {
+        return candidates;
+    }
+    let mut consider = |kind, id: &str, name: &str, aliases: &[String]| {
+        let exact = std::iter::once(id).chain(aliases.iter().map(String::as_str)).any(|known| known.eq_ignore_ascii_case(query.trim()));
+        let score = if exact { 2.0 } else { similarity(&words, id, name, aliases) };
+        if score >= 0.7 {
+            candidates.push(Candidate { kind, id: id.to_owned(), name: name.to_owned(), exact, score });
+        }
+    };
+    for model in catalog.models.values() {
+        consider(Found::Model, &model.id, &model.name, std::slice::from_ref(&model.model_id));
+    }
+    for device in &catalog.devices {
+        consider(Found::Hardware, &device.id, &device.name, &device.aliases);
+    }
+    for (id, component) in components(catalog) {
+        consider(Found::Component, id, &component.name, &[]);
+    }
+    candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| (a.kind, &a.id).cmp(&(b.kind, &b.id))));
+    candidates
+}
+
+/// Every component that a model uses, alternatives included, by id.
+pub fn components(catalog: &Catalog) -> BTreeMap<&str, &fv_spec::compiled::ExpandedComponent> {
+    let mut all = BTreeMap::new();
+    for model in catalog.models.values() {
+        let overrides = model.examples.iter().flat_map(|example| example.components.values());
+        for component in model.components.values().chain(overrides) {
+            for one in std::iter::once(component).chain(&component.alternatives) {
+                all.entry(one.component.as_str()).or_insert(one);
+            }
+        }
+    }
+    all
+}
+
+/// Ids close to `name`, best first: what a "did you mean" lists.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = name.to_lowercase();
+    let mut ranked: Vec<(f64, &str)> = known
+        .into_iter()
+        .map(|id| {
+            let lower = id.to_lowercase();
+            let contained = if wanted.len() >= 3 && lower.contains(&wanted) { 0.95 } else { 0.0 };
+            (strsim::jaro_winkler(&wanted, &lower).max(contained), id)
+        })
+        .filter(|(score, _)| *score > 0.8)
+        .collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    ranked.truncate(3);
+    ranked.into_iter().map(|(_, id)| id).collect()
+}
+
+/// 1 when every word of the query begins or stands in a word of the entry, less for near misses.
+fn similarity(words: &[String], id: &str, name: &str, aliases: &[String]) -> f64 {
+    let text = format!("{id} {name} {}", aliases.join(" ")).to_lowercase();
+    let parts: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|p| !p.is_empty()).collect();
+    let of_word = |word: &String| {
+        if parts.iter().any(|part| part == word) {
+            return 1.0;
+        }
+        if text.contains(word.as_str()) {
+            return 0.9;
+        }
+        parts.iter().map(|part| strsim::jaro_winkler(word, part)).filter(|score| *score > 0.85).fold(0.0, f64::max) * 0.9
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
+    let count = words.len() as f64;
+    words.iter().map(of_word).sum::<f64>() / count
+}

@@ -1,0 +1,15 @@
+//! Wire types and units: what people author, what is compiled, and the words both use.
+//!
+//! No I/O and no arithmetic beyond units. Files are snake_case; every size says its unit in its name or type.
+//!
+//! * [`authored`]: the YAML manifests under `catalog/`.
+//! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.
+//! * [`family`]: what each memory-rule family requires of its components.
+//! * [`units`]: counts, capacities and dates.
+
+pub mod authored;
+pub mod compiled;
+pub mod family;
+#[cfg(feature = "schema")]
+pub mod schema;
+pub mod units;

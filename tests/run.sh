@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The whole test suite. Needs a Rust toolchain, Python 3 and Node; installs everything else from package registries.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+echo "== format and lints"
+cargo fmt --all --check
+cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+echo "== generated files are current"
+cargo build --quiet -p fv-catalog
+fv=target/debug/fv-catalog
+"$fv" schema --check
+"$fv" docs --check
+"$fv" --check
+
+echo "== tests"
+cargo test --workspace
+
+echo "== editors: real schema checkers on the authored files"
+tests/editor/check.sh
