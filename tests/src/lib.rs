@@ -1,8 +1,15 @@
 //! What the end-to-end tests share.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
-use fv_catalog::sources::{Content, Sources};
+use fv_catalog::{
+    finding::{Finding, Place},
+    sources::{Content, Sources},
+};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -28,4 +35,186 @@ pub fn edited(mut sources: Sources, file: &str, old: &str, new: &str) -> Sources
     assert_eq!(text.matches(old).count(), 1, "{old:?} stands once in {file}");
     *text = text.replacen(old, new, 1);
     sources
+}
+
+/// One way to break the base catalog, and every finding that it should cause. `tests/faults/*.toml` holds them.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What is wrong, in a few words.
+    pub name: String,
+    /// The file that is changed.
+    pub file: String,
+    /// Stands once in the file and becomes `new`.
+    old: Option<String>,
+    new: Option<String>,
+    /// Added at the end of the file.
+    append: Option<String>,
+    /// The whole file.
+    text: Option<String>,
+    /// Whether the file's lines end in CR LF.
+    #[serde(default)]
+    crlf: bool,
+    /// Whole texts of other files by path.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    /// `code line:column` of every finding in order, after `path: ` when it is in another file.
+    pub expect: Vec<String>,
+    /// The checker does not say this yet. Such a fault must fail, so that its mark goes when it is mended.
+    #[serde(default)]
+    pub pending: bool,
+}
+
+impl Fault {
+    /// All faults, by the name of their table, in authored order.
+    ///
+    /// # Panics
+    /// When a table cannot be read.
+    pub fn all() -> Vec<(String, Self)> {
+        #[derive(serde::Deserialize)]
+        struct Table {
+            fault: Vec<Fault>,
+        }
+        let read = |path: &PathBuf| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let table: Table = toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            table.fault.into_iter().map(move |fault| (name.clone(), fault))
+        };
+        let folder = fs::read_dir(root().join("tests/faults")).unwrap_or_else(|error| panic!("tests/faults: {error}"));
+        let mut paths: Vec<PathBuf> =
+            folder.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+        paths.sort();
+        paths.iter().flat_map(read).collect()
+    }
+
+    /// The base catalog with this fault.
+    ///
+    /// # Panics
+    /// When the fault does not fit the base catalog.
+    pub fn sources(&self) -> Sources {
+        let mut sources = base();
+        if let Some(old) = &self.old {
+            sources = edited(sources, &self.file, old, self.new.as_deref().unwrap_or_default());
+        }
+        let mut text = match (&self.text, sources.files.get(&self.file)) {
+            (Some(text), _) => text.clone(),
+            (None, Some(Content::Text(text))) => text.clone(),
+            _ => String::new(),
+        };
+        text.push_str(self.append.as_deref().unwrap_or_default());
+        if self.crlf {
+            text = text.replace('\n', "\r\n");
+        }
+        // As bytes, so that a byte-order mark goes the way it goes in a file.
+        sources.files.insert(self.file.clone(), fv_catalog::sources::text(text.into_bytes()));
+        let others = self.files.iter().map(|(path, text)| (path.clone(), Content::Text(text.clone())));
+        sources.files.extend(others);
+        sources
+    }
+
+    /// What was written to cause it, for the pages that explain findings.
+    pub fn snippet(&self) -> &str {
+        let own = self.new.as_ref().or(self.append.as_ref()).or(self.text.as_ref());
+        own.or_else(|| self.files.values().next()).map_or("", String::as_str)
+    }
+}
+
+/// A fault that no text can express: its name, what it should cause, and how to make it in a copy of the base catalog.
+pub struct DiskFault {
+    /// What is wrong, in a few words.
+    pub name: &'static str,
+    /// `path: code line:column` of every finding in order.
+    pub expect: &'static [&'static str],
+    /// The checker does not say this yet.
+    pub pending: bool,
+    make: fn(&Path) -> io::Result<()>,
+}
+
+impl DiskFault {
+    /// The base catalog with this fault, read from a folder.
+    ///
+    /// # Panics
+    /// When the folder cannot be made.
+    pub fn sources(&self) -> Sources {
+        let read = || {
+            let folder = tempfile::tempdir()?;
+            fs::create_dir(folder.path().join("models"))?;
+            for (path, content) in base().files {
+                let Content::Text(text) = content else { continue };
+                fs::write(folder.path().join(path), text)?;
+            }
+            (self.make)(folder.path())?;
+            Sources::read(folder.path())
+        };
+        let mut sources = read().unwrap_or_else(|error: io::Error| panic!("{}: {error}", self.name));
+        sources.root = String::new();
+        sources
+    }
+}
+
+/// Faults that no text can express.
+#[cfg(unix)]
+pub static DISK_FAULTS: &[DiskFault] = &[
+    DiskFault {
+        name: "not UTF-8 after é, in the second line",
+        expect: &["models/other.yaml: catalog::not-utf8 2:4"],
+        pending: false,
+        make: |root| fs::write(root.join("models/other.yaml"), b"title: x\n# \xc3\xa9\xff\n"),
+    },
+    DiskFault {
+        name: "16 MiB and one byte",
+        expect: &["models/other.yaml: catalog::too-large 1:1"],
+        pending: false,
+        make: |root| fs::File::create(root.join("models/other.yaml"))?.set_len((16 << 20) + 1),
+    },
+    DiskFault {
+        name: "a folder in place of a manifest",
+        expect: &["models/other.yaml: catalog::not-a-file 1:1"],
+        pending: false,
+        make: |root| fs::create_dir(root.join("models/other.yaml")),
+    },
+    DiskFault {
+        name: "a file in place of the folder of models",
+        expect: &["models: catalog::not-a-file 1:1"],
+        pending: false,
+        make: |root| {
+            fs::remove_dir_all(root.join("models"))?;
+            fs::write(root.join("models"), "")
+        },
+    },
+    DiskFault {
+        name: "a link to itself",
+        expect: &["models/other.yaml: catalog::link-loop 1:1"],
+        pending: false,
+        make: |root| std::os::unix::fs::symlink("other.yaml", root.join("models/other.yaml")),
+    },
+    DiskFault {
+        name: "a link to nothing",
+        expect: &["models/other.yaml: catalog::unreadable 1:1"],
+        pending: false,
+        make: |root| std::os::unix::fs::symlink("nowhere.yaml", root.join("models/other.yaml")),
+    },
+    DiskFault {
+        name: "no encoders.yaml",
+        expect: &["encoders.yaml: catalog::missing-file 1:1"],
+        pending: false,
+        make: |root| fs::remove_file(root.join("encoders.yaml")),
+    },
+    DiskFault {
+        name: "a folder that no catalog has",
+        expect: &["notes: catalog::unexpected-file 1:1"],
+        pending: false,
+        make: |root| fs::create_dir(root.join("notes")),
+    },
+];
+
+/// Every finding in order as faults expect them; the path is left out for `file`.
+pub fn places(findings: &[Finding], file: &str) -> Vec<String> {
+    let place = |finding: &Finding| {
+        let Place { line, column } = finding.place();
+        let path = Some(&finding.file.path).filter(|path| *path != file).map(|path| format!("{path}: ")).unwrap_or_default();
+        format!("{path}{} {line}:{column}", finding.code)
+    };
+    findings.iter().map(place).collect()
 }

@@ -112,8 +112,8 @@ enum Command {
         #[arg(long, value_name = "ID")]
         against: Option<String>,
     },
-    //IMPORT3
-    //IMPORT
+    /// Make a memory record from stage logs
+    ImportLog(commands::import::ImportLog),
     /// Insert a reference run into its manifest
     AddRun {
         /// YAML with `model: ID` and `run: {...}`
@@ -227,7 +227,7 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::Show { id } => commands::lookup::show(context, &id),
         Command::Find { query } => commands::lookup::find(context, &query.join(" ")),
         Command::Inspect { path, against } => commands::inspect::inspect(context, &path, against.as_deref()),
-        //IMPORT2
+        Command::ImportLog(arguments) => commands::import::import_log(context, &arguments),
         Command::AddRun { file } => commands::add_run::add_run(context, &file),
         Command::Watch => commands::check::watch(context),
         Command::Completions { shell } => completions(context, shell),

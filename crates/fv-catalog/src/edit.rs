@@ -14,8 +14,8 @@ pub fn insert_run(text: &str, run: &Value) -> Result<String, String> {
         return Err("the manifest is not valid YAML".into());
     }
     let (_, capacity) = root.entry("capacity").ok_or("the manifest has no `capacity` section")?;
-    let edited = match capacity.entry("reference_runs") {
-        Some((key, list)) => match &list.kind {
+    let edited = if let Some((key, list)) = capacity.entry("reference_runs") {
+        match &list.kind {
             Kind::Sequence(items) if text[list.span.clone()].starts_with('[') => in_flow(text, key.span.start, list, items, run)?,
             Kind::Sequence(items) => {
                 let first = items.first().ok_or("`reference_runs` is empty in a way that cannot be edited")?;
@@ -23,16 +23,15 @@ pub fn insert_run(text: &str, run: &Value) -> Result<String, String> {
                 after(text, end_of_line(text, list.span.end), &block(run, column(text, dash))?)
             }
             _ => return Err("`reference_runs` is not a list".into()),
-        },
-        None => {
-            let (first, _) = capacity.entries().first().ok_or("`capacity` is empty")?;
-            if text[capacity.span.clone()].starts_with('{') {
-                return Err("`capacity` is written in one line; write it as an indented block first".into());
-            }
-            let indent = column(text, first.span.start);
-            let section = format!("{}reference_runs:\n{}", " ".repeat(indent), block(run, indent + 2)?);
-            after(text, end_of_line(text, capacity.span.end), &section)
         }
+    } else {
+        let (first, _) = capacity.entries().first().ok_or("`capacity` is empty")?;
+        if text[capacity.span.clone()].starts_with('{') {
+            return Err("`capacity` is written in one line; write it as an indented block first".into());
+        }
+        let indent = column(text, first.span.start);
+        let section = format!("{}reference_runs:\n{}", " ".repeat(indent), block(run, indent + 2)?);
+        after(text, end_of_line(text, capacity.span.end), &section)
     };
     let edited = if text.contains("\r\n") { edited.replace("\r\n", "\n").replace('\n', "\r\n") } else { edited };
     unchanged_otherwise(&root, &edited, run)?;
@@ -46,8 +45,8 @@ fn in_flow(text: &str, key: usize, list: &Node, items: &[Node], run: &Value) -> 
         let shift = text.len() - without.len();
         return Ok(after(&without, end_of_line(&without, list.span.end - shift), &block(run, column(text, key) + 2)?));
     }
-    let last = items.last().map_or(list.span.end, |item| item.span.end);
-    Ok(format!("{}, {run}{}", &text[..last], &text[last..]))
+    let end = items.last().map_or(list.span.end, |item| item.span.end);
+    Ok(format!("{}, {run}{}", &text[..end], &text[end..]))
 }
 
 /// The run as an item of a block list.

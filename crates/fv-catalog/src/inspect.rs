@@ -190,7 +190,7 @@ fn find(path: &Path) -> Result<Set, InspectError> {
     let name = file_name(path);
     if fs::metadata(path).map_err(io_error(path))?.is_dir() {
         find_in_folder(path)
-    } else if name.contains(".safetensors.index.") && name.ends_with(".json") {
+    } else if name.contains(".safetensors.index.") && path.extension() == Some("json".as_ref()) {
         find_by_index(path)
     } else if name.ends_with(WEIGHTS) {
         Ok(Set { files: vec![path.to_owned()], missing: absent_siblings(&[name]), ..Set::default() })
@@ -672,7 +672,7 @@ fn block_groups(lists: &[&BlockList]) -> String {
     let mut names = BTreeSet::new();
     for list in lists {
         for group in list.groups.iter().filter(|group| group.parameters_per_block > 0) {
-            let base = id_text(&list.prefix);
+            let base = id_text(&list.prefix, "blocks");
             let mut name = base.clone();
             while !names.insert(name.clone()) {
                 name = format!("{base}-{}", names.len() + 1);
@@ -778,9 +778,9 @@ fn table(out: &mut String, rows: &[Vec<String>]) {
         out.push('\n');
     }
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     for row in rows {
-        for (column, cell) in row.iter().enumerate() {
-            let width = width(column);
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let _ = if column == 0 { write!(out, "{cell:<width$}") } else { write!(out, "  {cell:>width$}") };
         }
         out.push('\n');
@@ -829,8 +829,8 @@ fn yaml_text(text: &str) -> String {
     if word && plain { text.to_owned() } else { serde_json::Value::from(shown(text)).to_string() }
 }
 
-/// `text` as a catalog id: lower-case letters, digits and single separators.
-fn id_text(text: &str) -> String {
+/// `text` as a catalog id: lower-case letters, digits and single separators; `fallback` when nothing is left.
+pub(crate) fn id_text(text: &str, fallback: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut id = String::new();
     for c in lower.chars() {
@@ -843,7 +843,7 @@ fn id_text(text: &str) -> String {
         }
     }
     let id = id.trim_end_matches(['.', '-', '_']);
-    if id.is_empty() { "blocks".to_owned() } else { id.to_owned() }
+    if id.is_empty() { fallback.to_owned() } else { id.to_owned() }
 }
 
 fn file_name(path: &Path) -> String {
@@ -1087,8 +1087,8 @@ mod tests {
 
     #[test]
     fn long_and_hidden_names_stay_on_one_short_line() {
-        let name = format!("\\u001b[31m\\n{}", "x".repeat(5000));
-        let message = inspect_rows(&[(&name.replace("\\\\", "\\"), "U8", &[9], [0, 8])], 8).expect_err("refused");
+        let name = format!(r"\u001b[31m\n{}", "x".repeat(5000));
+        let message = inspect_rows(&[(&name, "U8", &[9], [0, 8])], 8).expect_err("refused");
         assert!(message.len() < 700 && !message.contains(['\u{1b}', '\n']), "{message}");
     }
 

@@ -9,6 +9,7 @@ pub mod codes;
 mod compile;
 pub mod edit;
 pub mod finding;
+pub mod import_log;
 pub mod inspect;
 pub mod output;
 pub mod shape;

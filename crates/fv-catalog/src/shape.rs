@@ -52,13 +52,12 @@ impl Shape {
             return;
         }
         let field = steps.iter().rev().find_map(|s| match s {
-            LocationSegment::Property(name) => Some(name.to_string()),
+            LocationSegment::Property(name) => Some(format!("`{}`", short(name))),
             LocationSegment::Index(_) => None,
         });
-        let field = field.unwrap_or_default();
-        let named = if field.is_empty() { "the file".to_owned() } else { format!("`{}`", short(&field)) };
-        let here = key.map_or_else(|| first_line(file, &node.span), |k| k.span.clone());
+        let named = field.unwrap_or_else(|| "the file".to_owned());
         let value = first_line(file, &node.span);
+        let here = key.map_or_else(|| value.clone(), |key| key.span.clone());
         let mut report = |code, span: Span, label: &str, message: String, help: Option<String>| {
             let mut finding = Finding::new(code, file, span, label, message);
             finding.help = help;
@@ -67,134 +66,33 @@ impl Shape {
         match error.kind() {
             E::AdditionalProperties { unexpected } | E::UnevaluatedProperties { unexpected } => {
                 let known = self.properties_beside(error);
-                for name in unexpected {
-                    let Some((key, value)) = node.entry(name) else { continue };
-                    if matches!(value.kind, Kind::Refused) {
-                        continue;
-                    }
-                    let (code, help) = if name == "decode_feature_multiplier" {
+                for (key, _) in unexpected.iter().filter_map(|name| node.entry(name)) {
+                    let (code, help) = if key.name == "decode_feature_multiplier" {
                         (Code::VaeOnly, "only a VAE has decoder features".to_owned())
                     } else {
-                        (Code::UnknownField, suggest(name, known.iter().copied(), "allowed fields"))
+                        (Code::UnknownField, suggest(&key.name, known.iter().copied(), "allowed fields"))
                     };
-                    report(code, key.span.clone(), "not a field here", format!("unknown field `{}`", short(name)), Some(help));
+                    report(code, key.span.clone(), "not a field here", format!("unknown field `{}`", short(&key.name)), Some(help));
                 }
             }
             E::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
                 report(Code::MissingField, here, &format!("this needs `{name}`"), format!("missing field `{name}`"), None);
             }
-            E::Type { kind } => {
-                let want = type_words(kind);
-                let found = type_of(error.instance());
-                let separators =
-                    error.instance().as_str().is_some_and(|text| text.contains('_') && text.replace('_', "").parse::<u64>().is_ok());
-                let help = if separators {
-                    Some("separators are for counts only; write the plain integer".to_owned())
-                } else if want == "text" && matches!(error.instance().as_ref(), Value::Number(_) | Value::Bool(_)) {
-                    Some("put it in quotes".to_owned())
-                } else {
-                    None
-                };
-                report(Code::WrongType, value, &format!("not {want}"), format!("{named} takes {want}, found {found}"), help);
-            }
-            E::Enum { options } => {
-                let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
-                let found = plain(error.instance());
-                let help = match fv_data::nearest(&found, options.iter().map(String::as_str)).first() {
-                    Some(best) => format!("did you mean `{best}`? allowed: {}", options.join(", ")),
-                    None => format!("allowed: {}", options.join(", ")),
-                };
-                report(
-                    Code::NotAllowed,
-                    value,
-                    "not one of the allowed values",
-                    format!("{named} cannot be `{}`", short(&found)),
-                    Some(help),
-                );
-            }
-            E::Constant { expected_value } => {
-                let want = plain(expected_value);
-                report(
-                    Code::NotAllowed,
-                    value,
-                    "not allowed",
-                    format!("{named} can only be `{want}`"),
-                    Some("leave the field out otherwise".into()),
-                );
-            }
-            E::Pattern { pattern } => self.pattern(pattern, error, &named, value, &mut report),
-            E::Format { .. } => {
-                report(Code::BadDate, value, "not a day", format!("{named} takes a day that exists, as YYYY-MM-DD"), None);
-            }
-            E::Minimum { limit } => report(Code::OutOfRange, value, "too small", format!("{named} is at least {limit}"), None),
-            E::ExclusiveMinimum { limit } => report(Code::OutOfRange, value, "too small", format!("{named} is more than {limit}"), None),
-            E::Maximum { limit } => report(Code::OutOfRange, value, "too large", format!("{named} is at most {limit}"), None),
-            E::MinLength { .. } | E::MinProperties { .. } => {
-                report(Code::Empty, value, "empty", format!("{named} must not be empty"), None)
-            }
-            E::MinItems { limit: 1 } => report(Code::Empty, value, "empty", format!("{named} must not be empty"), None),
-            E::MinItems { limit } => {
-                report(
-                    Code::BadLength,
-                    value,
-                    "too few items",
-                    format!("{named} has exactly {limit} items, found {}", length(error.instance())),
-                    None,
-                );
-            }
-            E::MaxItems { limit } => {
-                report(
-                    Code::BadLength,
-                    value,
-                    "too many items",
-                    format!("{named} has exactly {limit} items, found {}", length(error.instance())),
-                    None,
-                );
-            }
             E::UniqueItems => {
                 let (span, item) = repeated(node).unwrap_or((value, String::new()));
                 report(Code::DuplicateItem, span, "again here", format!("{named} lists `{}` twice", short(&item)), None);
             }
             E::PropertyNames { error: inner } => {
-                let name = inner.instance().as_str().unwrap_or_default();
-                let span = node.entry(name).map_or(here, |(key, _)| key.span.clone());
-                let help = "lower-case letters and digits, with single `.`, `-` or `_` between them";
-                let help = if name.chars().any(char::is_uppercase) && field == "env" { "letters, digits and `_`" } else { help };
-                report(Code::BadId, span, "not an id", format!("`{}` cannot be a key here", short(name)), Some(help.into()));
+                let name = inner.instance().as_str().unwrap_or_default().to_owned();
+                let span = node.entry(&name).map_or(here, |(key, _)| key.span.clone());
+                let help = if named == "`env`" { "letters, digits and `_`, not beginning with a digit" } else { ID_FORM };
+                report(Code::BadId, span, "not a name for this", format!("`{}` cannot be a key here", short(&name)), Some(help.into()));
             }
-            // Our schemas use no other keyword; say so rather than nothing.
-            other => report(Code::BadFormat, value, "here", format!("{named} breaks the rule `{}`", other.keyword()), None),
-        }
-    }
-
-    fn pattern(
-        &self,
-        pattern: &str,
-        error: &ValidationError,
-        named: &str,
-        span: Span,
-        report: &mut impl FnMut(Code, Span, &str, String, Option<String>),
-    ) {
-        use fv_spec::schema::{ID, PARTITION_ID, URL};
-        let found = short(&plain(error.instance()));
-        if pattern == URL {
-            // The value may hold a password, so it is not repeated.
-            let help = "an address that anybody can open, without a user name or password";
-            report(Code::BadFormat, span, "not an HTTP(S) address", format!("{named} takes an HTTP(S) address"), Some(help.into()));
-        } else if pattern == ID || pattern == PARTITION_ID {
-            let help = "lower-case letters and digits, with single `.`, `-` or `_` between them";
-            report(Code::BadId, span, "not an id", format!("{named} cannot be `{found}`"), Some(help.into()));
-        } else if pattern.contains("_[0-9]{3}") {
-            let help = "a positive integer, as 1_489_821_760 or 1489821760";
-            report(Code::BadCount, span, "not a count", format!("{named} takes a count, found `{found}`"), Some(help.into()));
-        } else {
-            let help = match pattern {
-                p if p.contains("synthetic") => "`checkpoint`, or `synthetic:` and a seed",
-                p if p.contains("a-f") => "64 lower-case hexadecimal digits",
-                _ => "major and minor version in quotes, such as \"9.0\"",
-            };
-            report(Code::BadFormat, span, "wrong form", format!("{named} cannot be `{found}`"), Some(help.into()));
+            _ => {
+                let Said { code, label, message, help } = describe(error, &named);
+                report(code, value, &label, message, help);
+            }
         }
     }
 
@@ -205,6 +103,88 @@ impl Shape {
         let properties = self.schema.pointer(parent).and_then(|s| s["properties"].as_object());
         properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default()
     }
+}
+
+/// What to say of a value that breaks one rule.
+struct Said {
+    code: Code,
+    label: String,
+    message: String,
+    help: Option<String>,
+}
+
+const ID_FORM: &str = "lower-case letters and digits, with single `.`, `-` or `_` between them";
+
+/// What to say of a value for which the keyword alone decides.
+fn describe(error: &ValidationError, named: &str) -> Said {
+    let said = |code, label: &str, message: String, help: Option<String>| Said { code, label: label.to_owned(), message, help };
+    match error.kind() {
+        E::Type { kind } => {
+            let want = type_words(kind);
+            let instance = error.instance();
+            let separators = instance.as_str().is_some_and(|text| text.contains('_') && text.replace('_', "").parse::<u64>().is_ok());
+            let help = if separators {
+                Some("separators are for counts only; write the plain integer".to_owned())
+            } else {
+                (want == "text" && matches!(instance.as_ref(), Value::Number(_) | Value::Bool(_))).then(|| "put it in quotes".to_owned())
+            };
+            said(Code::WrongType, &format!("not {want}"), format!("{named} takes {want}, found {}", type_of(instance)), help)
+        }
+        E::Enum { options } => {
+            let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
+            let found = plain(error.instance());
+            let list = options.join(", ");
+            let help = match fv_data::nearest(&found, options.iter().map(String::as_str)).first() {
+                Some(best) => format!("did you mean `{best}`? allowed: {list}"),
+                None => format!("allowed: {list}"),
+            };
+            said(Code::NotAllowed, "not one of the allowed values", format!("{named} cannot be `{}`", short(&found)), Some(help))
+        }
+        E::Constant { expected_value } => {
+            let message = format!("{named} can only be `{}`", plain(expected_value));
+            said(Code::NotAllowed, "not allowed", message, Some("leave the field out otherwise".into()))
+        }
+        E::Pattern { pattern } => broken_pattern(pattern, error, named),
+        E::Format { .. } => said(Code::BadDate, "not a day", format!("{named} takes a day that exists, as YYYY-MM-DD"), None),
+        E::Minimum { limit } => said(Code::OutOfRange, "too small", format!("{named} is at least {limit}"), None),
+        E::ExclusiveMinimum { limit } => said(Code::OutOfRange, "too small", format!("{named} is more than {limit}"), None),
+        E::Maximum { limit } => said(Code::OutOfRange, "too large", format!("{named} is at most {limit}"), None),
+        E::MinLength { .. } | E::MinProperties { .. } | E::MinItems { limit: 1 } => {
+            said(Code::Empty, "empty", format!("{named} must not be empty"), None)
+        }
+        E::MinItems { limit } | E::MaxItems { limit } => {
+            let found = error.instance().as_array().map_or(0, Vec::len);
+            said(Code::BadLength, "wrong number of items", format!("{named} has exactly {limit} items, found {found}"), None)
+        }
+        // Our schemas use no other keyword; say so rather than nothing.
+        other => said(Code::BadFormat, "here", format!("{named} breaks the rule `{}`", other.keyword()), None),
+    }
+}
+
+fn broken_pattern(pattern: &str, error: &ValidationError, named: &str) -> Said {
+    use fv_spec::schema::{ID, PARTITION_ID, URL};
+    let found = short(&plain(error.instance()));
+    let (code, label, message, help) = match pattern {
+        // The value may hold a password, so it is not repeated.
+        URL => {
+            let help = "an address that anybody can open, without a user name or password";
+            (Code::BadFormat, "not an HTTP(S) address", format!("{named} takes an HTTP(S) address"), help)
+        }
+        ID | PARTITION_ID => (Code::BadId, "not an id", format!("{named} cannot be `{found}`"), ID_FORM),
+        p if p.contains("_[0-9]{3}") => {
+            let help = "a positive integer, as 1_489_821_760 or 1489821760";
+            (Code::BadCount, "not a count", format!("{named} takes a count, found `{found}`"), help)
+        }
+        p => {
+            let help = match p {
+                p if p.contains("synthetic") => "`checkpoint`, or `synthetic:` and a seed",
+                p if p.contains("a-f") => "64 lower-case hexadecimal digits",
+                _ => "major and minor version in quotes, such as \"9.0\"",
+            };
+            (Code::BadFormat, "wrong form", format!("{named} cannot be `{found}`"), help)
+        }
+    };
+    Said { code, label: label.to_owned(), message, help: Some(help.to_owned()) }
 }
 
 /// A finding and the JSON pointer of the mapping or value that broke the rule.
@@ -256,10 +236,6 @@ fn repeated(node: &Node) -> Option<(Span, String)> {
     let values: Vec<Value> = items.iter().map(Node::to_json).collect();
     let at = (1..values.len()).find(|&i| values[..i].contains(&values[i]))?;
     Some((items[at].span.clone(), plain(&values[at])))
-}
-
-fn length(value: &Value) -> usize {
-    value.as_array().map_or(0, Vec::len)
 }
 
 fn plain(value: &Value) -> String {

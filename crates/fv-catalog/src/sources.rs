@@ -68,7 +68,7 @@ impl Sources {
                     let content = if is_loop {
                         Content::Refused(Code::LinkLoop, "a symbolic link that leads back to itself".into(), String::new())
                     } else {
-                        let why = error.io_error().map_or_else(|| "cannot be read".to_owned(), |e| describe(e));
+                        let why = error.io_error().map_or_else(|| "cannot be read".to_owned(), describe);
                         Content::Refused(Code::Unreadable, why, String::new())
                     };
                     sources.files.insert(relative, content);

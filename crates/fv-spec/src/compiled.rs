@@ -207,7 +207,7 @@ pub struct ExpandedComponent {
     pub sources: Vec<Source>,
     /// Documented compatible choices in authored order; never selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub alternatives: Vec<ExpandedComponent>,
+    pub alternatives: Vec<Self>,
 }
 
 impl From<&ExpandedComponent> for Component {

@@ -1,6 +1,6 @@
 //! Wire types and units: what people author, what is compiled, and the words both use.
 //!
-//! No I/O and no arithmetic beyond units. Files are snake_case; every size says its unit in its name or type.
+//! No I/O and no arithmetic beyond units. Files are in `snake_case`; every size says its unit in its name or type.
 //!
 //! * [`authored`]: the YAML manifests under `catalog/`.
 //! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.

@@ -124,7 +124,6 @@ pub fn bytes_to_gb(bytes: u64) -> f64 {
 ///
 /// # Errors
 /// When the serializer fails.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 pub fn decimal<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_precision_loss, reason = "2^53 is exact")]
     let whole = value.fract() == 0.0 && (0.0..MAX_JSON_INTEGER as f64).contains(value);
@@ -136,7 +135,6 @@ pub fn decimal<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Er
 ///
 /// # Errors
 /// When the serializer fails.
-#[expect(clippy::ref_option, reason = "the signature that serde asks for")]
 pub fn decimal_option<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => decimal(value, serializer),

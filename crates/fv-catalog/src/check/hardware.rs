@@ -53,10 +53,10 @@ fn check(at: &At, device: &Hardware, findings: &mut Vec<Finding>) {
     }
     match (&device.family, &device.variant) {
         (Some(_), None) => {
-            findings.push(at.finding(Code::FamilyVariant, at.key(&["family".into()]), "needs `variant`", "`family` without `variant`"))
+            findings.push(at.finding(Code::FamilyVariant, at.key(&["family".into()]), "needs `variant`", "`family` without `variant`"));
         }
         (None, Some(_)) => {
-            findings.push(at.finding(Code::FamilyVariant, at.key(&["variant".into()]), "needs `family`", "`variant` without `family`"))
+            findings.push(at.finding(Code::FamilyVariant, at.key(&["variant".into()]), "needs `family`", "`variant` without `family`"));
         }
         _ => {}
     }

@@ -9,6 +9,7 @@ mod run;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::{Arc, LazyLock},
 };
 
@@ -136,7 +137,7 @@ fn run_of(sources: &Sources, file: &Arc<SourceFile>, findings: &mut Vec<Finding>
         findings.push(at.finding(Code::DuplicateId, at.value(&["run".into(), "id".into()]), "taken", message));
     }
     let shared = model::Shared { hardware: &hardware, components: &components };
-    run::Run { at: &at, path: vec!["run".into()], run: &run, manifest: &manifest }.check(&shared, findings);
+    run::Placed { at: &at, path: vec!["run".into()], run: &run, manifest: &manifest }.check(&shared, findings);
     Some((model, run_value))
 }
 
@@ -168,8 +169,8 @@ fn texts(sources: &Sources, findings: &mut Vec<Finding>) -> BTreeMap<String, Arc
     for (path, content) in &sources.files {
         let ours = SHARED.contains(&path.as_str()) || path == "coverage.yaml" || model_key(path).is_some() || rules_key(path);
         if !ours {
-            let yaml = path.ends_with(".yaml") || path.ends_with(".yml") || matches!(content, Content::Refused(..));
-            if yaml {
+            let extension = Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or_default();
+            if matches!(extension, "yaml" | "yml") || matches!(content, Content::Refused(..)) {
                 let names = SHARED.into_iter().chain(["coverage.yaml", "models/<key>.yaml", "rules/<name>.yaml"]);
                 placed(
                     Code::UnexpectedFile,
@@ -192,7 +193,7 @@ fn texts(sources: &Sources, findings: &mut Vec<Finding>) -> BTreeMap<String, Arc
 }
 
 fn rules_key(path: &str) -> bool {
-    path.strip_prefix("rules/").is_some_and(|name| name.ends_with(".yaml"))
+    path.strip_prefix("rules/").and_then(|name| name.strip_suffix(".yaml")).is_some()
 }
 
 /// A file of entries by id, with those that have the right shape read.

@@ -25,19 +25,19 @@ pub(crate) fn check(at: &At, manifest: &Manifest, shared: &Shared, findings: &mu
             let message = format!("two reference runs are called `{}`", short(&run.id));
             findings.push(at.finding(Code::DuplicateId, id, "again here", message).also(first, "first here"));
         }
-        Run { at, path, run, manifest }.check(shared, findings);
+        Placed { at, path, run, manifest }.check(shared, findings);
     }
 }
 
 /// A run and where it stands.
-pub(crate) struct Run<'a> {
+pub(crate) struct Placed<'a> {
     pub(crate) at: &'a At<'a>,
     pub(crate) path: Vec<Step<'a>>,
     pub(crate) run: &'a ReferenceRun,
     pub(crate) manifest: &'a Manifest,
 }
 
-impl Run<'_> {
+impl Placed<'_> {
     pub(crate) fn check(&self, shared: &Shared, findings: &mut Vec<Finding>) {
         self.hardware(shared, findings);
         self.evidence(findings);
@@ -93,15 +93,13 @@ impl Run<'_> {
         let mut capacity = (device.memory.nominal.bytes(), "the card");
         if let Some(partition) = &self.run.hardware_partition {
             let known = device.partitions.iter().flatten();
-            match known.clone().find(|known| known.id == *partition) {
-                Some(found) => capacity = (found.memory.bytes(), "the partition"),
-                None => {
-                    let message = format!("`{}` has no partition `{}`", short(&entry.id), short(partition));
-                    let help = suggest(partition, known.map(|known| known.id.as_str()), "partitions");
-                    findings
-                        .push(self.finding(Code::RunHardware, &["hardware_partition".into()], "not a partition of it", message).help(help));
-                    return;
-                }
+            if let Some(found) = known.clone().find(|known| known.id == *partition) {
+                capacity = (found.memory.bytes(), "the partition");
+            } else {
+                let message = format!("`{}` has no partition `{}`", short(&entry.id), short(partition));
+                let help = suggest(partition, known.map(|known| known.id.as_str()), "partitions");
+                findings.push(self.finding(Code::RunHardware, &["hardware_partition".into()], "not a partition of it", message).help(help));
+                return;
             }
         }
         if let Some(allocation) = self.run.hardware_allocation_gb
@@ -262,7 +260,7 @@ impl Run<'_> {
                     findings.push(self.finding(Code::RunRanks, &rank, "no such rank", message).help("ranks are numbered from 0"));
                 }
                 Some(true) => {
-                    findings.push(self.finding(Code::RunRanks, &rank, "again here", format!("rank {} is measured twice", peaks.rank)))
+                    findings.push(self.finding(Code::RunRanks, &rank, "again here", format!("rank {} is measured twice", peaks.rank)));
                 }
                 Some(rank) => *rank = true,
             }

@@ -4,6 +4,6 @@ pub(crate) mod add_run;
 pub(crate) mod build;
 pub(crate) mod check;
 pub(crate) mod docs;
-//IMPORT pub(crate) mod import;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lookup;

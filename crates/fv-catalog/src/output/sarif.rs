@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Write as _,
     io::{self, Write},
 };
 
@@ -70,7 +71,7 @@ fn uri(path: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"/._-~+".contains(&byte) {
             uri.push(char::from(byte));
         } else {
-            uri.push_str(&format!("%{byte:02X}"));
+            let _ = write!(uri, "%{byte:02X}");
         }
     }
     uri
