@@ -18,7 +18,7 @@ use crate::commands;
 
 /// Checks, compiles and answers questions about the capacity catalog of video-diffusion models.
 #[derive(Debug, Parser)]
-#[command(name = "fv-catalog", version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
+#[command(name = "fv-catalog", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
 #[command(
     after_help = "Exit codes: 0 done, 1 findings, 2 usage or I/O.\nWithout --catalog, ./catalog is read when it is there, otherwise the catalog that is built in."
@@ -172,7 +172,7 @@ pub(crate) enum Origin {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse().and_then(one_mode) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers; everything else is wrong usage.
@@ -210,6 +210,18 @@ pub(crate) fn run() -> ExitCode {
     };
     let _ = context.out.flush();
     ExitCode::from(code)
+}
+
+/// Exactly one of `--check`, `--preview` and a command. Options of every command may stand before it.
+fn one_mode(cli: Cli) -> Result<Cli, clap::Error> {
+    use clap::error::ErrorKind;
+    let mode = cli.check || cli.preview.is_some();
+    let refuse = |kind, message: &str| Err(<Cli as clap::CommandFactory>::command().error(kind, message));
+    match (mode, &cli.command) {
+        (true, Some(_)) => refuse(ErrorKind::ArgumentConflict, "--check and --preview stand alone, without a command"),
+        (false, None) => refuse(ErrorKind::MissingSubcommand, "say what to do: --check, --preview ID or a command"),
+        _ => Ok(cli),
+    }
 }
 
 fn dispatch(cli: Cli, context: &mut Context) -> Done {
