@@ -18,7 +18,10 @@ pub(super) fn write(findings: &[Finding], color: bool, out: &mut dyn Write) -> i
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(WIDTH).with_links(false).with_context_lines(1);
     let mut sources: BTreeMap<&str, Arc<NamedSource<String>>> = BTreeMap::new();
-    for finding in findings {
+    for (i, finding) in findings.iter().enumerate() {
+        if i > 0 {
+            writeln!(out)?;
+        }
         let source = sources.entry(&finding.file.path).or_insert_with(|| {
             let hidden = findings.iter().filter(|f| f.file.path == finding.file.path).filter_map(|f| f.hidden.clone());
             Arc::new(NamedSource::new(&finding.file.path, masked(&finding.file.text, hidden)).with_language("yaml"))
