@@ -177,11 +177,53 @@ pub static DISK_FAULTS: &[DiskFault] = &[
     DiskFault {
         name: "a file in place of the folder of models",
         expect: &["models: catalog::not-a-file 1:1"],
-        pending: false,
+        pending: true,
         make: |root| {
             fs::remove_dir_all(root.join("models"))?;
             fs::write(root.join("models"), "")
         },
+    },
+    DiskFault {
+        name: "no folder of models",
+        expect: &["models: catalog::missing-file 1:1"],
+        pending: true,
+        make: |root| fs::remove_dir_all(root.join("models")),
+    },
+    DiskFault {
+        name: "not UTF-8 in the only model leaves the components alone",
+        expect: &["models/example.yaml: catalog::not-utf8 1:1"],
+        pending: true,
+        make: |root| fs::write(root.join("models/example.yaml"), b"\xff"),
+    },
+    DiskFault {
+        name: "not UTF-8 in hardware leaves the runs alone",
+        expect: &["hardware.yaml: catalog::not-utf8 1:1"],
+        pending: true,
+        make: |root| fs::write(root.join("hardware.yaml"), b"\xff"),
+    },
+    DiskFault {
+        name: "a folder that leads back to the catalog",
+        expect: &["models/all: catalog::link-loop 1:1"],
+        pending: false,
+        make: |root| std::os::unix::fs::symlink("..", root.join("models/all")),
+    },
+    DiskFault {
+        name: "a named pipe",
+        expect: &["models/other.yaml: catalog::not-a-file 1:1"],
+        pending: false,
+        make: |root| std::process::Command::new("mkfifo").arg(root.join("models/other.yaml")).status().map(drop),
+    },
+    DiskFault {
+        name: "a folder in models that is not read",
+        expect: &["models/old: catalog::unexpected-file 1:1"],
+        pending: false,
+        make: |root| fs::create_dir(root.join("models/old")),
+    },
+    DiskFault {
+        name: "hidden files and notes are not looked at",
+        expect: &[],
+        pending: false,
+        make: |root| fs::write(root.join("models/.other.yaml.swp"), b"\xff").and_then(|()| fs::write(root.join("README.md"), "notes")),
     },
     DiskFault {
         name: "a link to itself",

@@ -53,7 +53,6 @@ fn root<T: JsonSchema>(title: &str) -> Value {
     // The keys of a map of entries are ids.
     if schema.get("properties").is_none() && schema.get("additionalProperties").is_some() {
         schema.insert("propertyNames".into(), json!({ "pattern": ID }));
-        schema.insert("minProperties".into(), 1.into());
     }
     schema.to_value()
 }
