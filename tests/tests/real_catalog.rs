@@ -90,6 +90,16 @@ fn the_catalog_is_as_large_as_promised() {
 }
 
 #[test]
+fn the_readme_and_the_changelog_give_the_true_numbers() {
+    let catalog = catalog();
+    let (devices, models, components) = (catalog.devices.len(), catalog.models.len(), fv_data::components(&catalog).len());
+    let page = |name: &str| fs::read_to_string(root().join(name)).expect(name).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page("README.md").contains(&format!("{devices} devices and {models} models")));
+    assert!(page("CHANGELOG.md").contains(&format!("{devices} devices, {models} models, {components} shared components")));
+    assert!(page("docs/models-coverage.md").contains(&format!("{models} models, {components} components")));
+}
+
+#[test]
 fn fastwan_is_the_sparse_transformer_with_its_gates() {
     let catalog = catalog();
     let model = &catalog.models["fastwan21"];

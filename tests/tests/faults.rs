@@ -1,0 +1,89 @@
+//! Every fault of `tests/faults/` causes exactly the findings that its table names, at their places.
+
+use std::collections::BTreeSet;
+
+use fv_catalog::{
+    check::{Keep, check},
+    codes::Code,
+    finding::Finding,
+    sources::Sources,
+};
+use fv_tests::{DISK_FAULTS, Fault, base, places};
+
+fn findings(sources: &Sources) -> Vec<Finding> {
+    check(sources, Keep::Nothing).findings
+}
+
+/// A known fault of the checker: any finding in a manifest makes the geometry that its family declares look undeclared.
+/// The pending fault `a fault in a manifest leaves geometry alone` shows it; when that holds, this goes too.
+fn is_known_cascade(finding: &Finding) -> bool {
+    finding.code == Code::GeometryNotDeclared && finding.message.ends_with(" ()")
+}
+
+/// What any finding must be, wherever it comes from.
+fn sound(name: &str, findings: &[Finding]) {
+    for Finding { file, message, labels, help, hidden, .. } in findings {
+        assert!(message.chars().count() <= 200 && !message.contains('\n'), "{name}: {message}");
+        for text in [Some(message), help.as_ref()].into_iter().flatten() {
+            assert!(!text.contains("anyOf"), "{name}: {text}");
+        }
+        let spans = labels.iter().map(|label| &label.span).chain(hidden);
+        for span in spans {
+            assert!(file.text.get(span.clone()).is_some(), "{name}: {span:?} is no part of {}", file.path);
+        }
+    }
+}
+
+#[test]
+fn the_base_catalog_is_sound() {
+    assert_eq!(places(&findings(&base()), ""), <[&str; 0]>::default());
+}
+
+#[test]
+fn every_fault_causes_exactly_its_findings() {
+    let faults = Fault::all();
+    assert!(faults.len() >= 140, "only {} faults", faults.len());
+    let mut wrong = Vec::new();
+    let mut names = BTreeSet::new();
+    for (table, fault) in &faults {
+        let name = format!("{table}: {}", fault.name);
+        assert!(names.insert(name.clone()), "{name}: named twice");
+        let mut found = findings(&fault.sources());
+        sound(&name, &found);
+        if !fault.pending {
+            found.retain(|finding| !is_known_cascade(finding));
+        }
+        let found_places = places(&found, &fault.file);
+        match (found_places == fault.expect, fault.pending) {
+            (true, true) => wrong.push(format!("{name}: holds now, so it is not pending any more")),
+            (false, false) => {
+                let messages: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
+                wrong.push(format!("{name}\n  expected {:?}\n  found    {found_places:?}\n  {messages:?}", fault.expect));
+            }
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} faults\n{}", wrong.len(), faults.len(), wrong.join("\n"));
+}
+
+#[test]
+fn faults_of_files_cause_exactly_their_findings() {
+    let wrong = DISK_FAULTS.iter().filter_map(|fault| {
+        let found = findings(&fault.sources());
+        sound(fault.name, &found);
+        let found = places(&found, "");
+        ((found == fault.expect) == fault.pending).then(|| format!("{}, pending: {}\n  {found:?}", fault.name, fault.pending))
+    });
+    assert_eq!(wrong.collect::<Vec<_>>().join("\n"), "");
+}
+
+#[test]
+fn every_code_has_a_fault() {
+    let tables = Fault::all();
+    let texts = tables.iter().flat_map(|(_, fault)| fault.expect.iter().map(String::as_str));
+    let disks = DISK_FAULTS.iter().flat_map(|fault| fault.expect).copied();
+    let slugs: BTreeSet<&str> = texts.chain(disks).filter_map(|expected| expected.split("catalog::").nth(1)?.split(' ').next()).collect();
+    let known: BTreeSet<&str> = Code::ALL.iter().map(|code| code.slug()).collect();
+    assert_eq!(known.difference(&slugs).collect::<Vec<_>>(), <[&&str; 0]>::default(), "codes without a fault");
+    assert_eq!(slugs.difference(&known).collect::<Vec<_>>(), <[&&str; 0]>::default(), "faults of no code");
+}

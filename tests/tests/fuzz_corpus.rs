@@ -1,0 +1,30 @@
+//! The fuzz targets over their committed seeds, and over every cut of the small ones.
+
+use std::fs;
+
+use fv_tests::{fuzzing, root};
+
+fn each_seed(target: &str, body: fn(&[u8])) {
+    let folder = root().join("tests/fuzz/corpus").join(target);
+    let mut paths: Vec<_> = fs::read_dir(&folder).expect("a folder of seeds").flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 10, "{} holds only {} seeds", folder.display(), paths.len());
+    for path in paths {
+        let bytes = fs::read(&path).expect("a seed");
+        let cuts = if bytes.len() <= 64 { 0..bytes.len() } else { 0..0 };
+        for end in cuts.chain([bytes.len()]) {
+            let body = || body(&bytes[..end]);
+            assert!(std::panic::catch_unwind(body).is_ok(), "{target} fails on the first {end} bytes of {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn seeds_of_the_yaml_target() {
+    each_seed("yaml", fuzzing::yaml);
+}
+
+#[test]
+fn seeds_of_the_compiled_target() {
+    each_seed("compiled", fuzzing::compiled);
+}
