@@ -13,7 +13,8 @@ use fv_data::Catalog;
 use crate::base;
 
 /// The files of a catalog that `yaml` tries its bytes as.
-const AUTHORED: [&str; 7] = ["hardware.yaml", "transformers.yaml", "encoders.yaml", "vaes.yaml", "models/example.yaml", "rules/fit.yaml", "coverage.yaml"];
+const AUTHORED: [&str; 7] =
+    ["hardware.yaml", "transformers.yaml", "encoders.yaml", "vaes.yaml", "models/example.yaml", "rules/fit.yaml", "coverage.yaml"];
 
 static BASE: LazyLock<Sources> = LazyLock::new(base);
 

@@ -65,9 +65,6 @@ pub struct Fault {
     files: BTreeMap<String, String>,
     /// `code line:column` of every finding in order, after `path: ` when it is in another file.
     pub expect: Vec<String>,
-    /// The checker does not say this yet. Such a fault must fail, so that its mark goes when it is mended.
-    #[serde(default)]
-    pub pending: bool,
 }
 
 impl Fault {
@@ -143,8 +140,6 @@ pub struct DiskFault {
     pub name: &'static str,
     /// `path: code line:column` of every finding in order.
     pub expect: &'static [&'static str],
-    /// The checker does not say this yet.
-    pub pending: bool,
     make: fn(&Path) -> io::Result<()>,
 }
 
@@ -175,25 +170,21 @@ pub static DISK_FAULTS: &[DiskFault] = &[
     DiskFault {
         name: "not UTF-8 after é, in the second line",
         expect: &["models/other.yaml: catalog::not-utf8 2:4"],
-        pending: false,
         make: |root| fs::write(root.join("models/other.yaml"), b"title: x\n# \xc3\xa9\xff\n"),
     },
     DiskFault {
         name: "16 MiB and one byte",
         expect: &["models/other.yaml: catalog::too-large 1:1"],
-        pending: false,
         make: |root| fs::File::create(root.join("models/other.yaml"))?.set_len((16 << 20) + 1),
     },
     DiskFault {
         name: "a folder in place of a manifest",
         expect: &["models/other.yaml: catalog::not-a-file 1:1"],
-        pending: false,
         make: |root| fs::create_dir(root.join("models/other.yaml")),
     },
     DiskFault {
         name: "a file in place of the folder of models",
         expect: &["models: catalog::not-a-file 1:1"],
-        pending: true,
         make: |root| {
             fs::remove_dir_all(root.join("models"))?;
             fs::write(root.join("models"), "")
@@ -202,67 +193,56 @@ pub static DISK_FAULTS: &[DiskFault] = &[
     DiskFault {
         name: "no folder of models",
         expect: &["models: catalog::missing-file 1:1"],
-        pending: true,
         make: |root| fs::remove_dir_all(root.join("models")),
     },
     DiskFault {
         name: "not UTF-8 in the only model leaves the components alone",
         expect: &["models/example.yaml: catalog::not-utf8 1:1"],
-        pending: true,
         make: |root| fs::write(root.join("models/example.yaml"), b"\xff"),
     },
     DiskFault {
         name: "not UTF-8 in hardware leaves the runs alone",
         expect: &["hardware.yaml: catalog::not-utf8 1:1"],
-        pending: true,
         make: |root| fs::write(root.join("hardware.yaml"), b"\xff"),
     },
     DiskFault {
         name: "a folder that leads back to the catalog",
         expect: &["models/all.yaml: catalog::link-loop 1:1"],
-        pending: false,
         make: |root| std::os::unix::fs::symlink("..", root.join("models/all.yaml")),
     },
     DiskFault {
         name: "a named pipe",
         expect: &["models/other.yaml: catalog::not-a-file 1:1"],
-        pending: false,
         make: |root| std::process::Command::new("mkfifo").arg(root.join("models/other.yaml")).status().map(drop),
     },
     DiskFault {
         name: "a folder in models that is not read",
         expect: &["models/old: catalog::unexpected-file 1:1"],
-        pending: false,
         make: |root| fs::create_dir(root.join("models/old")),
     },
     DiskFault {
         name: "hidden files and notes are not looked at",
         expect: &[],
-        pending: false,
         make: |root| fs::write(root.join("models/.other.yaml.swp"), b"\xff").and_then(|()| fs::write(root.join("README.md"), "notes")),
     },
     DiskFault {
         name: "a link to itself",
         expect: &["models/other.yaml: catalog::link-loop 1:1"],
-        pending: false,
         make: |root| std::os::unix::fs::symlink("other.yaml", root.join("models/other.yaml")),
     },
     DiskFault {
         name: "a link to nothing",
         expect: &["models/other.yaml: catalog::unreadable 1:1"],
-        pending: false,
         make: |root| std::os::unix::fs::symlink("nowhere.yaml", root.join("models/other.yaml")),
     },
     DiskFault {
         name: "no encoders.yaml",
         expect: &["encoders.yaml: catalog::missing-file 1:1"],
-        pending: true,
         make: |root| fs::remove_file(root.join("encoders.yaml")),
     },
     DiskFault {
         name: "a folder that no catalog has",
         expect: &["notes: catalog::unexpected-file 1:1"],
-        pending: false,
         make: |root| fs::create_dir(root.join("notes")),
     },
 ];

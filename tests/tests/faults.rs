@@ -14,20 +14,14 @@ fn findings(sources: &Sources) -> Vec<Finding> {
     check(sources, Keep::Nothing).findings
 }
 
-/// A known fault of the checker: any finding in a manifest makes the geometry that its family declares look undeclared.
-/// The pending fault `a fault in a manifest leaves geometry alone` shows it; when that holds, this goes too.
-fn is_known_cascade(finding: &Finding) -> bool {
-    finding.code == Code::GeometryNotDeclared && finding.message.ends_with(" ()")
-}
-
 /// What any finding must be, wherever it comes from.
 fn sound(name: &str, findings: &[Finding]) {
-    for Finding { file, message, labels, help, hidden, .. } in findings {
+    for Finding { file, message, labels, help, .. } in findings {
         assert!(message.chars().count() <= 200 && !message.contains('\n'), "{name}: {message}");
         for text in [Some(message), help.as_ref()].into_iter().flatten() {
             assert!(!text.contains("anyOf"), "{name}: {text}");
         }
-        let spans = labels.iter().map(|label| &label.span).chain(hidden);
+        let spans = labels.iter().map(|label| &label.span).chain(file.secrets().iter().map(|secret| &secret.value));
         for span in spans {
             assert!(file.text.get(span.clone()).is_some(), "{name}: {span:?} is no part of {}", file.path);
         }
@@ -48,19 +42,12 @@ fn every_fault_causes_exactly_its_findings() {
     for (table, fault) in &faults {
         let name = format!("{table}: {}", fault.name);
         assert!(names.insert(name.clone()), "{name}: named twice");
-        let mut found = findings(&fault.sources());
+        let found = findings(&fault.sources());
         sound(&name, &found);
-        if !fault.pending {
-            found.retain(|finding| !is_known_cascade(finding));
-        }
         let found_places = places(&found, &fault.file);
-        match (found_places == fault.expect, fault.pending) {
-            (true, true) => wrong.push(format!("{name}: holds now, so it is not pending any more")),
-            (false, false) => {
-                let messages: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
-                wrong.push(format!("{name}\n  expected {:?}\n  found    {found_places:?}\n  {messages:?}", fault.expect));
-            }
-            _ => {}
+        if found_places != fault.expect {
+            let messages: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
+            wrong.push(format!("{name}\n  expected {:?}\n  found    {found_places:?}\n  {messages:?}", fault.expect));
         }
     }
     assert!(wrong.is_empty(), "{} of {} faults\n{}", wrong.len(), faults.len(), wrong.join("\n"));
@@ -72,7 +59,7 @@ fn faults_of_files_cause_exactly_their_findings() {
         let found = findings(&fault.sources());
         sound(fault.name, &found);
         let found = places(&found, "");
-        ((found == fault.expect) == fault.pending).then(|| format!("{}, pending: {}\n  {found:?}", fault.name, fault.pending))
+        (found != fault.expect).then(|| format!("{}\n  {found:?}", fault.name))
     });
     assert_eq!(wrong.collect::<Vec<_>>().join("\n"), "");
 }

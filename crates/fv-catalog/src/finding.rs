@@ -1,8 +1,14 @@
 //! Findings: what is wrong, and exactly where.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
-use crate::codes::Code;
+use crate::{
+    codes::Code,
+    credential::{Secret, secrets},
+};
 
 /// Bytes of a text.
 pub type Span = Range<usize>;
@@ -16,6 +22,7 @@ pub struct SourceFile {
     pub text: String,
     /// Byte offset of each line's start.
     lines: Vec<usize>,
+    secrets: OnceLock<Vec<Secret>>,
 }
 
 /// A place for people: both numbers start at 1, columns count characters.
@@ -32,7 +39,23 @@ impl SourceFile {
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        Self { path: path.into(), text, lines }
+        Self { path: path.into(), text, lines, secrets: OnceLock::new() }
+    }
+
+    /// Credential-like values, which no renderer may show.
+    pub fn secrets(&self) -> &[Secret] {
+        self.secrets.get_or_init(|| secrets(&self.text))
+    }
+
+    /// The text with those values replaced by stars, of the same length so that places stay true.
+    pub fn masked(&self) -> String {
+        let mut bytes = self.text.as_bytes().to_vec();
+        for secret in self.secrets() {
+            for byte in bytes.get_mut(secret.value.clone()).into_iter().flatten().filter(|byte| !byte.is_ascii_whitespace()) {
+                *byte = b'*';
+            }
+        }
+        String::from_utf8(bytes).unwrap_or_default()
     }
 
     /// The place of a byte.
@@ -66,8 +89,6 @@ pub struct Finding {
     pub labels: Vec<Label>,
     /// Allowed values, the closest name, or what to do.
     pub help: Option<String>,
-    /// Bytes that no renderer may show, in any finding of this file.
-    pub hidden: Option<Span>,
 }
 
 impl Finding {
@@ -75,7 +96,7 @@ impl Finding {
     pub fn new(code: Code, file: &Arc<SourceFile>, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
         let message: String = message.into();
         debug_assert!(message.chars().count() <= 200, "too long: {message}");
-        Self { code, file: Arc::clone(file), message, labels: vec![Label { span, text: label.into() }], help: None, hidden: None }
+        Self { code, file: Arc::clone(file), message, labels: vec![Label { span, text: label.into() }], help: None }
     }
 
     /// With a help text.
@@ -90,6 +111,25 @@ impl Finding {
     pub fn also(mut self, span: Span, label: impl Into<String>) -> Self {
         self.labels.push(Label { span, text: label.into() });
         self
+    }
+
+    /// The same without any credential-like value in its words.
+    #[must_use]
+    pub fn redacted(&self) -> Self {
+        let mut finding = self.clone();
+        for secret in self.file.secrets() {
+            let value = self.file.text[secret.value.clone()].trim_matches(['"', '\'']);
+            let redact = |text: &mut String| {
+                // A short value stands in ordinary words too, and gives nothing away there.
+                if value.len() >= 4 && text.contains(value) {
+                    *text = text.replace(value, "***");
+                }
+            };
+            redact(&mut finding.message);
+            finding.labels.iter_mut().for_each(|label| redact(&mut label.text));
+            finding.help.iter_mut().for_each(redact);
+        }
+        finding
     }
 
     /// Where it is.
@@ -118,7 +158,7 @@ pub fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, what: &
     let near = fv_data::nearest(name, known.iter().copied());
     match near.first() {
         Some(best) => format!("did you mean `{best}`?"),
-        None if known.is_empty() => format!("there are no {what}"),
+        None if known.is_empty() => format!("none to choose from ({what})"),
         None => {
             let list = known.iter().take(24).copied().collect::<Vec<_>>().join(", ");
             let more = known.len().saturating_sub(24);

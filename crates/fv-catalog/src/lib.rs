@@ -7,6 +7,7 @@
 pub mod check;
 pub mod codes;
 mod compile;
+pub mod credential;
 pub mod edit;
 pub mod finding;
 pub mod import_log;

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use fv_spec::{
+    schema,
+    units::{Count, MAX_JSON_INTEGER},
+};
 use jsonschema::{
     ValidationError, Validator,
     error::{TypeKind, ValidationErrorKind as E},
@@ -41,6 +45,9 @@ impl Shape {
             }
             merge_misspelt(&mut findings);
         }
+        if has_odd_number(&value) {
+            self.numbers(&self.schema, file, root, None, &mut findings);
+        }
         (value, findings.into_iter().map(|(_, finding)| finding).collect())
     }
 
@@ -67,7 +74,7 @@ impl Shape {
             E::AdditionalProperties { unexpected } | E::UnevaluatedProperties { unexpected } => {
                 let known = self.properties_beside(error);
                 for (key, _) in unexpected.iter().filter_map(|name| node.entry(name)) {
-                    let (code, help) = if key.name == "decode_feature_multiplier" {
+                    let (code, help) = if key.name == "decode_feature_multiplier" && known.contains(&"parameter_count") {
                         (Code::VaeOnly, "only a VAE has decoder features".to_owned())
                     } else {
                         (Code::UnknownField, suggest(&key.name, known.iter().copied(), "allowed fields"))
@@ -89,10 +96,51 @@ impl Shape {
                 let help = if named == "`env`" { "letters, digits and `_`, not beginning with a digit" } else { ID_FORM };
                 report(Code::BadId, span, "not a name for this", format!("`{}` cannot be a key here", short(&name)), Some(help.into()));
             }
+            // The type is wrong already.
+            E::Enum { options } if options.as_array().is_some_and(|o| o.iter().all(|o| type_of(o) != type_of(error.instance()))) => {}
             _ => {
                 let Said { code, label, message, help } = describe(error, &named);
                 report(code, value, &label, message, help);
             }
+        }
+    }
+
+    /// Numbers that a JSON Schema lets through and a reader does not: integers written with a fraction or an exponent,
+    /// and counts too large to keep exactly.
+    fn numbers(&self, schema: &Value, file: &Arc<SourceFile>, node: &Node, key: Option<&str>, findings: &mut Vec<Placed>) {
+        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#')) {
+            if let Some(target) = self.schema.pointer(name) {
+                self.numbers(target, file, node, key, findings);
+            }
+            return;
+        }
+        match &node.kind {
+            Kind::Mapping(entries) => {
+                for (key, value) in entries {
+                    let inner = schema["properties"].get(&key.name).or_else(|| schema.get("additionalProperties"));
+                    if let Some(inner) = inner.filter(|inner| inner.is_object()) {
+                        self.numbers(inner, file, value, Some(&key.name), findings);
+                    }
+                }
+            }
+            Kind::Sequence(items) => items.iter().for_each(|item| self.numbers(&schema["items"], file, item, key, findings)),
+            Kind::Scalar(value) => {
+                let named = key.map_or_else(|| "the value".to_owned(), |key| format!("`{}`", short(key)));
+                let integer =
+                    schema["type"] == "integer" || schema["type"].as_array().is_some_and(|types| types.contains(&"integer".into()));
+                let whole = value.as_f64().filter(|_| value.is_f64()).is_some_and(|number| number.fract() == 0.0);
+                let count = schema["pattern"] == schema::COUNT
+                    && value.as_str().is_some_and(|text| is_grouped(text) && Count::parse(text).is_none());
+                let (code, label, message) = if integer && whole {
+                    (Code::WrongType, "not an integer", format!("{named} takes an integer, found a number with a fraction or exponent"))
+                } else if count {
+                    (Code::OutOfRange, "too large", format!("{named} is at most {MAX_JSON_INTEGER}"))
+                } else {
+                    return;
+                };
+                findings.push((String::new(), Finding::new(code, file, node.span.clone(), label, message)));
+            }
+            Kind::Refused => {}
         }
     }
 
@@ -134,7 +182,9 @@ fn describe(error: &ValidationError, named: &str) -> Said {
             let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
             let found = plain(error.instance());
             let list = options.join(", ");
-            let help = match fv_data::nearest(&found, options.iter().map(String::as_str)).first() {
+            // Numbers do not resemble each other.
+            let near = if error.instance().is_string() { fv_data::nearest(&found, options.iter().map(String::as_str)) } else { Vec::new() };
+            let help = match near.first() {
                 Some(best) => format!("did you mean `{best}`? allowed: {list}"),
                 None => format!("allowed: {list}"),
             };
@@ -162,7 +212,7 @@ fn describe(error: &ValidationError, named: &str) -> Said {
 }
 
 fn broken_pattern(pattern: &str, error: &ValidationError, named: &str) -> Said {
-    use fv_spec::schema::{ID, PARTITION_ID, URL};
+    use schema::{ID, PARTITION_ID, URL};
     let found = short(&plain(error.instance()));
     let (code, label, message, help) = match pattern {
         // The value may hold a password, so it is not repeated.
@@ -171,7 +221,7 @@ fn broken_pattern(pattern: &str, error: &ValidationError, named: &str) -> Said {
             (Code::BadFormat, "not an HTTP(S) address", format!("{named} takes an HTTP(S) address"), help)
         }
         ID | PARTITION_ID => (Code::BadId, "not an id", format!("{named} cannot be `{found}`"), ID_FORM),
-        p if p.contains("_[0-9]{3}") => {
+        schema::COUNT => {
             let help = "a positive integer, as 1_489_821_760 or 1489821760";
             (Code::BadCount, "not a count", format!("{named} takes a count, found `{found}`"), help)
         }
@@ -236,6 +286,22 @@ fn repeated(node: &Node) -> Option<(Span, String)> {
     let values: Vec<Value> = items.iter().map(Node::to_json).collect();
     let at = (1..values.len()).find(|&i| values[..i].contains(&values[i]))?;
     Some((items[at].span.clone(), plain(&values[at])))
+}
+
+/// Whether a value holds a number that [`Shape::numbers`] may refuse; most hold none.
+fn has_odd_number(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64() && number.as_f64().is_some_and(|number| number.fract() == 0.0),
+        Value::String(text) => text.len() > 16 && is_grouped(text),
+        Value::Array(items) => items.iter().any(has_odd_number),
+        Value::Object(fields) => fields.values().any(has_odd_number),
+        Value::Null | Value::Bool(_) => false,
+    }
+}
+
+/// Digits grouped by thousands, however many.
+fn is_grouped(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || b == b'_') && text.len() > 1
 }
 
 fn plain(value: &Value) -> String {

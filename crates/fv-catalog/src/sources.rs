@@ -75,6 +75,10 @@ impl Sources {
                 }
             }
         }
+        if !root.join("models").exists() {
+            let missing = Content::Refused(Code::MissingFile, "there is no `models` folder".into(), String::new());
+            sources.files.entry("models".into()).or_insert(missing);
+        }
         Ok(sources)
     }
 

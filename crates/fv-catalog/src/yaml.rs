@@ -142,12 +142,21 @@ impl<'t> Reader<'t> {
         match event {
             Ok(event) => Some(event),
             Err(error) => {
-                let at = self.offset(error.marker());
+                let mut at = self.offset(error.marker());
+                let info = error.info();
+                // The parser stops behind a tab that should be blanks.
+                while info.contains("tab") && self.text[..at].ends_with('\t') && !self.text[at..].starts_with('\t') {
+                    at -= 1;
+                }
                 let end = at + self.text[at..].chars().next().map_or(0, char::len_utf8);
                 if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
                     self.too_deep(at..end);
                 } else {
-                    let message: String = error.info().chars().take(160).collect();
+                    let message: String = if info.contains("quoted scalar") {
+                        "a quoted text is not closed, or goes on with too little indentation".to_owned()
+                    } else {
+                        info.chars().take(160).collect()
+                    };
                     self.problem(Code::YamlSyntax, message, at..end, "not valid YAML from here", None);
                 }
                 None
@@ -196,7 +205,13 @@ impl<'t> Reader<'t> {
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 let name = self.text[span.clone()].to_owned();
-                self.problem(Code::Anchor, format!("alias `{name}`"), span.clone(), "refers to another place", Some("write the value out"));
+                self.problem(
+                    Code::Anchor,
+                    format!("aliases are not read: `{}`", short(&name)),
+                    span.clone(),
+                    "refers to another place",
+                    Some("write the value out"),
+                );
                 Some(Node { span, kind: Kind::Refused })
             }
             // Events that open no node do not come where a node is due.
@@ -257,7 +272,7 @@ impl<'t> Reader<'t> {
             let at = self.before(span.start, '&');
             self.problem(
                 Code::Anchor,
-                "anchor".into(),
+                "anchors are not read".into(),
                 at,
                 "names this value for use elsewhere",
                 Some("write the value out where it is used"),
@@ -265,7 +280,13 @@ impl<'t> Reader<'t> {
         }
         if tagged {
             let at = self.before(span.start, '!');
-            self.problem(Code::Tag, "tag".into(), at, "changes how the value is read", Some("quote the value if it should be text"));
+            self.problem(
+                Code::Tag,
+                "tags are not read".into(),
+                at,
+                "changes how the value is read",
+                Some("quote the value if it should be text"),
+            );
         }
         tagged
     }

@@ -20,6 +20,8 @@ use crate::{
 pub const ID: &str = r"^[a-z0-9]+([._-][a-z0-9]+)*$";
 /// A partition identifier, such as `1g.10gb+me`.
 pub const PARTITION_ID: &str = r"^[a-z0-9]+([._+-][a-z0-9]+)*$";
+/// A count written as text.
+pub const COUNT: &str = "^[1-9][0-9]{0,2}(_[0-9]{3})*$";
 /// An address that a browser can open.
 pub const URL: &str = r"^https?://[^\s/@:]+(:[0-9]+)?(/[^\s]*)?$";
 
@@ -147,7 +149,7 @@ impl JsonSchema for Count {
             "type": ["integer", "string"],
             "minimum": 1,
             "maximum": MAX_JSON_INTEGER,
-            "pattern": "^[1-9][0-9]{0,2}(_[0-9]{3})*$"
+            "pattern": COUNT
         })
     }
 }

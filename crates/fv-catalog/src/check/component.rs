@@ -8,9 +8,10 @@ use std::{
 use fv_spec::{
     authored::Component,
     family::{ComponentType, Family},
+    units::Count,
 };
 
-use super::{At, ComponentFile, Entries, Entry, SHAPES, origin};
+use super::{At, ComponentFile, Entry, EntryFile, SHAPES, origin};
 use crate::{
     codes::Code,
     finding::{Finding, SourceFile},
@@ -62,7 +63,7 @@ impl Uses {
 
 pub(crate) fn read(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) -> Components {
     let files = ComponentType::ALL.map(|kind| {
-        let file: ComponentFile = Entries::read(texts.get(kind.file()), SHAPES.component(kind), findings);
+        let file: ComponentFile = EntryFile::read(texts.get(kind.file()), SHAPES.component(kind), findings);
         for (at, _, component) in file.placed() {
             check(&at, component, findings);
         }
@@ -119,7 +120,8 @@ fn blocks(at: &At, component: &Component, findings: &mut Vec<Finding>) {
         (groups.map(|group| u128::from(group.count.get()) * u128::from(group.parameter_count.get())).sum(), "block_groups")
     };
     if in_blocks > total {
-        let message = format!("the blocks hold {in_blocks} parameters, the whole component {total}");
+        let blocks = u64::try_from(in_blocks).ok().and_then(Count::new).map_or_else(|| in_blocks.to_string(), |count| count.to_string());
+        let message = format!("the blocks hold {blocks} parameters, the whole component {}", component.parameter_count);
         findings.push(at.finding(Code::BlocksExceedTotal, at.key(&[at_fault.into()]), "more than the total", message));
     }
     let mut names = BTreeSet::new();
@@ -132,12 +134,15 @@ fn blocks(at: &At, component: &Component, findings: &mut Vec<Finding>) {
 }
 
 /// What can only be said once every model is known: unused components, and geometry by the families that use them.
-pub(crate) fn check_uses(components: &Components, uses: &Uses, findings: &mut Vec<Finding>) {
+pub(crate) fn check_uses(components: &Components, uses: &Uses, all_read: bool, findings: &mut Vec<Finding>) {
     for kind in ComponentType::ALL {
         let file = components.of(kind);
         let Some(source) = &file.file else { continue };
         for entry in &file.entries {
             let Some(families) = uses.0.get(&entry.id) else {
+                if !all_read {
+                    continue;
+                }
                 let message = format!("no model uses `{}`", short(&entry.id));
                 let help = "use it in a role or as an alternative, or remove it";
                 findings.push(Finding::new(Code::UnusedComponent, source, entry.key.clone(), "not used", message).help(help));
@@ -164,7 +169,10 @@ fn geometry(at: &At, kind: ComponentType, component: &Component, families: &BTre
         }
     }
     for field in geometry.keys() {
-        let known = kind.geometry().contains(&field.as_str()) || using.iter().any(|family| family.declared(kind).contains(&field.as_str()));
+        // Without a known family there is nobody to ask.
+        let known = using.is_empty()
+            || kind.geometry().contains(&field.as_str())
+            || using.iter().any(|family| family.declared(kind).contains(&field.as_str()));
         if !known {
             let span = at.key(&["geometry".into(), field.as_str().into()]);
             let names = using.iter().map(|family| family.id).collect::<Vec<_>>().join(", ");

@@ -10,11 +10,11 @@ use fv_spec::{
     units::Capacity,
 };
 
-use super::{At, Devices, Entries, SHAPES, origin};
+use super::{At, Devices, EntryFile, SHAPES, origin};
 use crate::{codes::Code, finding::Finding, finding::SourceFile, yaml::short};
 
 pub(crate) fn read(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) -> Devices {
-    let devices: Devices = Entries::read(texts.get("hardware.yaml"), &SHAPES.hardware, findings);
+    let devices: Devices = EntryFile::read(texts.get("hardware.yaml"), &SHAPES.hardware, findings);
     for (at, _, device) in devices.placed() {
         check(&at, device, findings);
     }

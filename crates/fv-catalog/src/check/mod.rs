@@ -1,7 +1,6 @@
 //! The meaning of authored files: what no schema can say, one file for each kind of record.
 
 mod component;
-mod credential;
 mod hardware;
 mod model;
 mod origin;
@@ -26,6 +25,7 @@ use serde_json::Value;
 use crate::{
     codes::Code,
     compile,
+    credential::Secret,
     finding::{self, Finding, SourceFile, Span},
     shape::{self, Shape},
     sources::{Content, SHARED, Sources},
@@ -65,20 +65,30 @@ pub fn check(sources: &Sources, keep: Keep) -> Checked {
     let rules = rules(&texts, &mut findings);
     coverage(&texts, &mut findings);
 
+    for (path, file) in &texts {
+        if model_key(path).is_none() {
+            credentials(file, &mut findings);
+        }
+    }
+
     let shared = model::Shared { hardware: &hardware, components: &components };
     let manifests: Vec<_> = texts.iter().filter_map(|(path, file)| Some((model_key(path)?, file))).collect();
     let models: Vec<model::Outcome> = manifests.par_iter().map(|(key, file)| model::check(key, file, &shared, keep)).collect();
 
+    // A manifest that cannot be read may use anything.
+    let mut all_read = sources.files.iter().all(|(path, content)| model_key(path).is_none() || matches!(content, Content::Text(_)));
+    all_read &= !sources.files.contains_key("models");
     let mut uses = component::Uses::default();
     let mut compiled: BTreeMap<String, Model> = BTreeMap::new();
     let mut capacity_models = 0;
     for outcome in models {
         findings.extend(outcome.findings);
+        all_read &= outcome.read;
         uses.extend(outcome.uses);
         capacity_models += usize::from(outcome.has_capacity);
         compiled.extend(outcome.model.map(|model| (model.id.clone(), model)));
     }
-    component::check_uses(&components, &uses, &mut findings);
+    component::check_uses(&components, &uses, all_read, &mut findings);
     finding::sort(&mut findings);
 
     let devices = hardware.entries.len();
@@ -104,7 +114,7 @@ pub fn check_run(sources: &Sources, file: &Arc<SourceFile>) -> Result<(String, V
 fn run_of(sources: &Sources, file: &Arc<SourceFile>, findings: &mut Vec<Finding>) -> Option<(String, Value)> {
     let (root, value, _) = shaped(file, &SHAPES.run, findings)?;
     let at = At { file, key: 0..0, node: &root };
-    credential::check(&at, &root, findings);
+    credentials(file, findings);
     if !findings.is_empty() {
         return None;
     }
@@ -141,6 +151,19 @@ fn run_of(sources: &Sources, file: &Arc<SourceFile>, findings: &mut Vec<Finding>
     Some((model, run_value))
 }
 
+/// Reports every credential-like value of a file by its key.
+fn credentials(file: &Arc<SourceFile>, findings: &mut Vec<Finding>) {
+    for Secret { key, value } in file.secrets() {
+        let message = match key {
+            Some(key) => format!("`{}` looks like a credential; its value is hidden", yaml::short(&file.text[key.clone()])),
+            None => "a value looks like a credential; it is hidden".to_owned(),
+        };
+        let span = key.clone().unwrap_or(value.start..value.start);
+        let help = "remove it and revoke it; records are public";
+        findings.push(Finding::new(Code::Credential, file, span, "looks like a credential", message).help(help));
+    }
+}
+
 /// The key of a manifest's path.
 fn model_key(path: &str) -> Option<&str> {
     path.strip_prefix("models/")?.strip_suffix(".yaml")
@@ -162,12 +185,20 @@ fn texts(sources: &Sources, findings: &mut Vec<Finding>) -> BTreeMap<String, Arc
                 name,
                 String::new(),
                 format!("there is no `{name}`"),
-                Some("every catalog has it, if only with one entry".into()),
+                Some("every catalog has it; without entries it is written {}".into()),
             );
         }
     }
     for (path, content) in &sources.files {
         let ours = SHARED.contains(&path.as_str()) || path == "coverage.yaml" || model_key(path).is_some() || rules_key(path);
+        if path == "models" || path == "rules" {
+            let (code, message) = match content {
+                Content::Refused(code, message, _) => (*code, message.clone()),
+                Content::Text(_) => (Code::NotAFile, "a file where a folder is expected".to_owned()),
+            };
+            placed(code, path, String::new(), message, None);
+            continue;
+        }
         if !ours {
             let extension = Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or_default();
             if matches!(extension, "yaml" | "yml") || matches!(content, Content::Refused(..)) {
@@ -197,10 +228,12 @@ fn rules_key(path: &str) -> bool {
 }
 
 /// A file of entries by id, with those that have the right shape read.
-pub(crate) struct Entries<T> {
-    /// The file, when it could be read.
+pub(crate) struct EntryFile<T> {
+    /// The file, when it is there.
     pub(crate) file: Option<Arc<SourceFile>>,
-    /// Entries in authored order.
+    /// Whether its entries are known. What refers to an unknown file is not reported on top.
+    pub(crate) read: bool,
+    /// In authored order.
     pub(crate) entries: Vec<Entry<T>>,
 }
 
@@ -213,17 +246,17 @@ pub(crate) struct Entry<T> {
     pub(crate) value: Option<T>,
 }
 
-impl<T> Default for Entries<T> {
+impl<T> Default for EntryFile<T> {
     fn default() -> Self {
-        Self { file: None, entries: Vec::new() }
+        Self { file: None, read: false, entries: Vec::new() }
     }
 }
 
-impl<T: DeserializeOwned> Entries<T> {
+impl<T: DeserializeOwned> EntryFile<T> {
     /// Parses a file of entries and checks its shape.
     pub(crate) fn read(file: Option<&Arc<SourceFile>>, shape: &Shape, findings: &mut Vec<Finding>) -> Self {
         let Some(file) = file else { return Self::default() };
-        let unread = Self { file: Some(Arc::clone(file)), entries: Vec::new() };
+        let unread = Self { file: Some(Arc::clone(file)), ..Self::default() };
         let Some((root, value, wrong)) = shaped(file, shape, findings) else { return unread };
         let (Kind::Mapping(nodes), Value::Object(mut values)) = (root.kind, value) else { return unread };
         let entries = nodes.into_iter().map(|(key, node)| {
@@ -232,11 +265,11 @@ impl<T: DeserializeOwned> Entries<T> {
             Entry { id: key.name, key: key.span, node, value }
         });
         let entries = entries.collect();
-        Self { file: Some(Arc::clone(file)), entries }
+        Self { file: Some(Arc::clone(file)), read: true, entries }
     }
 }
 
-impl<T> Entries<T> {
+impl<T> EntryFile<T> {
     /// Entries whose shape is right.
     pub(crate) fn typed(&self) -> impl Iterator<Item = (&str, &T)> {
         self.entries.iter().filter_map(|entry| Some((entry.id.as_str(), entry.value.as_ref()?)))
@@ -321,7 +354,7 @@ fn rules(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>)
     let mut coefficients = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for (_, file) in texts.iter().filter(|(path, _)| rules_key(path)) {
-        let entries = Entries::<Coefficient>::read(Some(file), &SHAPES.rules, findings);
+        let entries = EntryFile::<Coefficient>::read(Some(file), &SHAPES.rules, findings);
         for (at, entry, coefficient) in entries.placed() {
             for (input, [low, high]) in &coefficient.range {
                 if low > high {
@@ -388,6 +421,6 @@ pub(crate) static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
 });
 
 /// Types of the entries that other files refer to.
-pub(crate) type Devices = Entries<Hardware>;
-pub(crate) type ComponentFile = Entries<Component>;
+pub(crate) type Devices = EntryFile<Hardware>;
+pub(crate) type ComponentFile = EntryFile<Component>;
 pub(crate) type ManifestType = Manifest;

@@ -12,7 +12,7 @@ use fv_spec::{
 };
 
 use super::{
-    At, Devices, Keep, ManifestType as Manifest, SHAPES, component, component::Components, credential, decode, origin, run, shaped,
+    At, Devices, Keep, ManifestType as Manifest, SHAPES, component, component::Components, credentials, decode, origin, run, shaped,
 };
 use crate::{
     codes::Code,
@@ -33,21 +33,24 @@ pub(crate) struct Outcome {
     pub(crate) findings: Vec<Finding>,
     pub(crate) uses: component::Uses,
     pub(crate) has_capacity: bool,
+    /// Whether the text could be read to its end.
+    pub(crate) read: bool,
     pub(crate) model: Option<Model>,
 }
 
 pub(crate) fn check(key: &str, file: &Arc<SourceFile>, shared: &Shared, keep: Keep) -> Outcome {
     let mut outcome = Outcome::default();
-    let Outcome { findings, uses, has_capacity, model } = &mut outcome;
+    let Outcome { findings, uses, has_capacity, read, model } = &mut outcome;
     if !is_id(key) {
         let help = "lower-case letters and digits, with single `.`, `-` or `_` between them";
         findings
             .push(Finding::new(Code::BadId, file, 0..0, "the file's name", format!("`{}` cannot be a model's id", short(key))).help(help));
     }
+    credentials(file, findings);
     let Some((root, value, wrong)) = shaped(file, &SHAPES.model, findings) else { return outcome };
+    *read = true;
     let at = At { file, key: 0..0, node: &root };
     *has_capacity = root.entry("capacity").is_some();
-    credential::check(&at, &root, findings);
     if !wrong.is_empty() {
         // References still count, so that one slip does not make every component unused.
         note_uses(key, &value, uses);
@@ -100,12 +103,13 @@ fn deployments(at: &At, manifest: &Manifest, findings: &mut Vec<Finding>) {
 
 /// Notes the references of a manifest whose shape is wrong, as far as they can be seen.
 fn note_uses(model: &str, value: &serde_json::Value, uses: &mut component::Uses) {
+    let family = value["capacity"]["memory_rules"].as_str().and_then(Family::find);
     let overrides = value["deployments"].as_array().into_iter().flatten().map(|deployment| &deployment["components"]);
     for components in std::iter::once(&value["capacity"]["components"]).chain(overrides) {
         for used in components.as_object().into_iter().flat_map(serde_json::Map::values) {
             let alternatives = used["alternatives"].as_array().into_iter().flatten();
             for reference in std::iter::once(&used["ref"]).chain(alternatives).filter_map(serde_json::Value::as_str) {
-                uses.note(reference, None, model);
+                uses.note(reference, family, model);
             }
         }
     }
@@ -152,7 +156,7 @@ impl References<'_> {
                 self.uses.note(id, None, self.model);
             }
             // A file that could not be read defines nothing; its own finding says so.
-            None if known.file.is_some() && known.entries.is_empty() => {}
+            None if !known.read => {}
             None => {
                 let message = format!("no component is called `{}`", short(id));
                 findings.push(self.at.finding(Code::UnknownReference, span, "not defined", message).help(help()));

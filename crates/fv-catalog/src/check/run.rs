@@ -77,6 +77,9 @@ impl Placed<'_> {
 
     fn hardware(&self, shared: &Shared, findings: &mut Vec<Finding>) {
         let devices = shared.hardware;
+        if !devices.read {
+            return;
+        }
         let Some(entry) = devices.entries.iter().find(|entry| entry.id == self.run.hardware) else {
             let alias = devices
                 .typed()

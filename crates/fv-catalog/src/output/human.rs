@@ -7,9 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan,
+    SpanContents,
+};
 
-use crate::finding::{Finding, Span};
+use crate::finding::{Finding, SourceFile};
 
 /// Wide enough for a message on one line, whatever the terminal: output does not depend on where it is run.
 const WIDTH: usize = 110;
@@ -17,14 +20,14 @@ const WIDTH: usize = 110;
 pub(super) fn write(findings: &[Finding], color: bool, out: &mut dyn Write) -> io::Result<()> {
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(WIDTH).with_links(false).with_context_lines(1);
-    let mut sources: BTreeMap<&str, Arc<NamedSource<String>>> = BTreeMap::new();
+    let mut sources: BTreeMap<&str, Arc<Source>> = BTreeMap::new();
     for (i, finding) in findings.iter().enumerate() {
         if i > 0 {
             writeln!(out)?;
         }
         let source = sources.entry(&finding.file.path).or_insert_with(|| {
-            let hidden = findings.iter().filter(|f| f.file.path == finding.file.path).filter_map(|f| f.hidden.clone());
-            Arc::new(NamedSource::new(&finding.file.path, masked(&finding.file.text, hidden)).with_language("yaml"))
+            let named = NamedSource::new(&finding.file.path, finding.file.masked());
+            Arc::new(Source { named, file: Arc::clone(&finding.file) })
         });
         let mut text = String::new();
         let shown = Shown { finding, source };
@@ -39,20 +42,33 @@ pub(super) fn write(findings: &[Finding], color: bool, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// `text` with the hidden bytes replaced by stars, of the same length so that places stay true.
-fn masked(text: &str, hidden: impl Iterator<Item = Span>) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    for span in hidden {
-        for byte in bytes.get_mut(span).into_iter().flatten().filter(|byte| **byte != b'\n') {
-            *byte = b'*';
-        }
+/// A masked source whose columns count characters, as everywhere else.
+struct Source {
+    named: NamedSource<String>,
+    file: Arc<SourceFile>,
+}
+
+impl SourceCode for Source {
+    fn read_span<'a>(&'a self, span: &SourceSpan, before: usize, after: usize) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let contents = self.named.read_span(span, before, after)?;
+        let column = if before == 0 { self.file.place(span.offset()).column - 1 } else { contents.column() };
+        Ok(Box::new(
+            MietteSpanContents::new_named(
+                self.file.path.clone(),
+                contents.data(),
+                *contents.span(),
+                contents.line(),
+                column,
+                contents.line_count(),
+            )
+            .with_language("yaml"),
+        ))
     }
-    String::from_utf8(bytes).unwrap_or_default()
 }
 
 struct Shown<'a> {
     finding: &'a Finding,
-    source: &'a Arc<NamedSource<String>>,
+    source: &'a Arc<Source>,
 }
 
 impl fmt::Debug for Shown<'_> {

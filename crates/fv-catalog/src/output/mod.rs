@@ -27,6 +27,8 @@ pub enum Format {
 /// # Errors
 /// When the writer fails.
 pub fn write(format: Format, findings: &[Finding], color: bool, out: &mut dyn Write) -> io::Result<()> {
+    let findings: Vec<Finding> = findings.iter().map(Finding::redacted).collect();
+    let findings = findings.as_slice();
     match format {
         Format::Human => human::write(findings, color, out),
         Format::Json => json::write(findings, out),

@@ -1,0 +1,348 @@
+//! Values that look like credentials, found in the raw text: also in comments, beside broken syntax, and in values
+//! that the parser refuses. They are reported by their key and shown nowhere.
+
+use crate::finding::Span;
+
+/// A value that looks like a credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// Its key, where it has one.
+    pub key: Option<Span>,
+    /// The bytes that nobody may see.
+    pub value: Span,
+}
+
+/// Every credential-like value of `text`, in order.
+pub fn secrets(text: &str) -> Vec<Secret> {
+    let mut found: Vec<Secret> = Vec::new();
+    let mut lines = lines(text).peekable();
+    while let Some((start, line)) = lines.next() {
+        if line.contains("-----BEGIN") {
+            // A key in armour: everything to its end.
+            let mut end = start + line.len();
+            while let Some((start, next)) = lines.next_if(|(_, next)| !next.contains("-----END")) {
+                end = start + next.len();
+            }
+            found.push(Secret { key: None, value: start + line.len() - line.trim_start().len()..end });
+            continue;
+        }
+        for key in keys(line) {
+            let name = line[key.clone()].trim_matches(['"', '\'']);
+            if !might_be_secret(name) || !is_secret_name(name) {
+                continue;
+            }
+            let after = key.end + line[key.end..].find(':').map_or(0, |i| i + 1);
+            let value = value(line, after);
+            let shown = start + key.start..start + key.end;
+            let written = line[value.clone()].trim_start_matches('!').trim();
+            if matches!(written.chars().next(), None | Some('|' | '>')) {
+                // A list or a block below its key.
+                let indent = indentation(line);
+                let mut below = None::<Span>;
+                while let Some((start, next)) = lines.next_if(|(_, next)| {
+                    next.trim().is_empty()
+                        || indentation(next) > indent
+                        || (written.is_empty() && next[indent.min(next.len())..].starts_with("- "))
+                }) {
+                    let from = start + indentation(next);
+                    below = Some(below.map_or(from, |span| span.start)..start + next.len());
+                    // Fields below the key belong to a mapping, which is no value.
+                    if written.is_empty() && !next.trim_start().starts_with('-') {
+                        below = None;
+                        break;
+                    }
+                }
+                found.extend(below.map(|value| Secret { key: Some(shown), value }));
+            } else if !is_placeholder(written) && (is_password(name) || written.parse::<f64>().is_err()) {
+                found.push(Secret { key: Some(shown), value: start + value.start..start + value.end });
+            }
+        }
+        let mut before = 0..0;
+        for word in words_of(line) {
+            let text = &line[word.clone()];
+            let bearer = &line[before.clone()] == "Bearer" && text.len() >= 8 && !is_placeholder(text);
+            let from = if bearer { before.start } else { word.start };
+            before = word.clone();
+            for part in if bearer { vec![0..word.end - from] } else { secret_parts(text) } {
+                let value = start + from + part.start..start + from + part.end;
+                if !found.iter().any(|secret| secret.value.start <= value.start && value.end <= secret.value.end) {
+                    let key = keys(line).take_while(|key| key.end <= from).last().filter(|key| {
+                        let between = line[key.end..from].trim_matches([':', ' ', '"', '\'']);
+                        between.is_empty()
+                    });
+                    found.push(Secret { key: key.map(|key| start + key.start..start + key.end), value });
+                }
+            }
+        }
+    }
+    found.sort_by_key(|secret| secret.value.start);
+    found
+}
+
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.split_inclusive('\n').scan(0, |start, line| {
+        let here = *start;
+        *start += line.len();
+        Some((here, line.trim_end_matches(['\n', '\r'])))
+    })
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// Keys of a line: first in it, behind `- `, `# `, `{` or `,`, and before `:`.
+fn keys(line: &str) -> impl Iterator<Item = Span> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < line.len() {
+            let start = at + line[at..].len() - line[at..].trim_start_matches([' ', '\t', '-', '#', '{', ',', '[', '?']).len();
+            let rest = &line[start..];
+            let end = rest.find([':', ',', '{', '}', '[', ']', ' ', '=']).map_or(line.len(), |i| start + i);
+            at = if end > at { end } else { line.len() };
+            let colon = line[end..].trim_start_matches(' ').starts_with(':');
+            // The next key begins behind a separator.
+            let next = line[at..].find([',', '{']).map_or(line.len(), |i| at + i);
+            at = next;
+            if colon && end > start {
+                return Some(start..end);
+            }
+        }
+        None
+    })
+}
+
+/// The value that begins at `at`: quoted, in brackets, or plain to the end of the line or flow item.
+fn value(line: &str, at: usize) -> Span {
+    let start = at + line[at..].len() - line[at..].trim_start().len();
+    let rest = &line[start..];
+    let end = match rest.chars().next() {
+        Some(quote @ ('"' | '\'')) => rest[1..].find(quote).map_or(rest.len(), |i| i + 2),
+        Some('[') => rest.find(']').map_or(rest.len(), |i| i + 1),
+        _ => {
+            let comment = rest.find(" #").unwrap_or(rest.len());
+            let flow = if line.trim_start().trim_start_matches("- ").starts_with('{') || line[..at].contains('{') {
+                rest.find([',', '}'])
+            } else {
+                None
+            };
+            comment.min(flow.unwrap_or(rest.len()))
+        }
+    };
+    start..start + rest[..end].trim_end().len()
+}
+
+/// Runs of characters that a value without blanks may have.
+fn words_of(line: &str) -> impl Iterator<Item = Span> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let blank = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '[' | ']' | '{' | '}');
+        let start = at + line[at..].find(|c| !blank(c))?;
+        let end = line[start..].find(blank).map_or(line.len(), |i| start + i);
+        at = end;
+        Some(start..end)
+    })
+}
+
+/// The parts of a word that are secret by their form.
+fn secret_parts(word: &str) -> Vec<Span> {
+    const PREFIXES: [(&str, usize); 12] = [
+        ("hf_", 20),
+        ("sk-", 20),
+        ("ghp_", 20),
+        ("gho_", 20),
+        ("github_pat_", 20),
+        ("glpat-", 16),
+        ("xoxb-", 16),
+        ("xoxp-", 16),
+        ("AKIA", 16),
+        ("ASIA", 16),
+        ("AIza", 30),
+        ("nvapi-", 20),
+    ];
+    let mut parts = Vec::new();
+    for (prefix, length) in PREFIXES {
+        let Some(start) = word.find(prefix) else { continue };
+        let boundary = word[..start].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+        let end = word[start..].find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))).map_or(word.len(), |i| start + i);
+        let body = &word[(start + prefix.len()).min(end)..end];
+        if boundary && end - start >= length && body.chars().any(|c| c.is_ascii_digit() || c.is_ascii_uppercase()) {
+            parts.push(start..end);
+        }
+    }
+    if let Some(scheme) = word.find("://") {
+        let authority = scheme + 3;
+        let end = word[authority..].find(['/', '?', '#']).map_or(word.len(), |i| authority + i);
+        if let Some(at) = word[authority..end].rfind('@')
+            && let Some(colon) = word[authority..authority + at].find(':')
+            && !is_placeholder(&word[authority + colon + 1..authority + at])
+        {
+            parts.push(authority..authority + at);
+        }
+    }
+    for (at, _) in word.match_indices(['?', '&', '#']) {
+        let rest = &word[at + 1..];
+        let end = rest.find(['&', '#']).unwrap_or(rest.len());
+        if let Some((name, value)) = rest[..end].split_once('=')
+            && might_be_secret(name)
+            && is_secret_name(name)
+            && !is_placeholder(value)
+        {
+            parts.push(at + 1 + name.len() + 1..at + 1 + end);
+        }
+    }
+    parts
+}
+
+/// A quick look before the words are taken apart.
+fn might_be_secret(name: &str) -> bool {
+    const HINTS: [&[u8]; 7] = [b"pass", b"secret", b"token", b"key", b"cred", b"auth", b"cookie"];
+    let name = name.as_bytes();
+    HINTS.iter().any(|hint| name.windows(hint.len()).any(|window| window.eq_ignore_ascii_case(hint)))
+}
+
+/// Names of secrets: a word such as `token` or `password`, or `key` after `api`, `access`, `secret` or `private`.
+fn is_secret_name(name: &str) -> bool {
+    let words = words(name);
+    let has = |word: &str| words.iter().any(|w| w == word);
+    let before_key = |word: &str| words.windows(2).any(|pair| pair[0] == word && pair[1] == "key");
+    // Token ids and strings of a vocabulary are no secrets.
+    let of_vocabulary = |word: &str| {
+        matches!(word, "bos" | "eos" | "pad" | "unk" | "cls" | "sep" | "mask" | "image" | "video" | "end" | "start" | "per" | "max")
+    };
+    let vocabulary = words.windows(2).any(|pair| pair[1] == "token" && of_vocabulary(&pair[0]));
+    is_password(name)
+        || ["authorization", "cookie"].into_iter().any(has)
+        || (has("token") && !vocabulary)
+        || ["api", "access", "secret", "private", "signing", "auth"].into_iter().any(before_key)
+}
+
+/// Names whose value is secret even when it is a number.
+fn is_password(name: &str) -> bool {
+    words(name)
+        .iter()
+        .any(|word| matches!(word.as_str(), "password" | "passwd" | "passphrase" | "secret" | "apikey" | "credential" | "credentials"))
+}
+
+/// Lower-case words of a name in any of the usual cases.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut lower = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() || (c.is_uppercase() && lower) {
+            words.push(String::new());
+        }
+        lower = c.is_lowercase();
+        if let (true, Some(word)) = (c.is_alphanumeric(), words.last_mut()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Not a value: empty, a variable, or visibly redacted.
+fn is_placeholder(value: &str) -> bool {
+    let value = value.trim().trim_matches(['"', '\'']);
+    value.is_empty()
+        || value.starts_with('$')
+        || (value.starts_with('<') && value.ends_with('>'))
+        || value.chars().all(|c| matches!(c, '*' | 'x' | 'X' | '.' | '[' | ']' | '{' | '}' | '~'))
+        || matches!(value.to_ascii_lowercase().as_str(), "redacted" | "none" | "null" | "true" | "false" | "0" | "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::secrets;
+
+    #[test]
+    fn credentials_are_known_by_name_or_form_wherever_they_stand() {
+        for (text, hidden) in [
+            ("HF_TOKEN: abcdef", "abcdef"),
+            ("  huggingFaceToken: 'a b'", "'a b'"),
+            ("env: { A: 1, api_key: k1, B: 2 }", "k1"),
+            ("- AWS_SECRET_ACCESS_KEY: k # why", "k"),
+            ("password: 12345678", "12345678"),
+            ("password: [hunter2, b]", "[hunter2, b]"),
+            ("password:\n  - hunter2\n", "- hunter2"),
+            ("password: |\n  line one\n  line two\nnext: 1", "line one\n  line two"),
+            ("password: !t secret", "!t secret"),
+            ("# DB_PASSWORD: hunter2", "hunter2"),
+            ("X: hf_aBcDeFgHiJkLmNoPqRsT", "hf_aBcDeFgHiJkLmNoPqRsT"),
+            ("hf_aBcDeFgHiJkLmNoPqRsT: 1", "hf_aBcDeFgHiJkLmNoPqRsT"),
+            ("url: https://me:pw@example.org/x", "me:pw"),
+            ("url: https://example.org/x?a=1&access_token=zzz#f", "zzz"),
+            ("a: [1, AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
+            ("k: |\n  -----BEGIN PRIVATE KEY-----\n  abc\n  -----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n  abc"),
+            ("Authorization: Bearer abc", "Bearer abc"),
+            ("header: Bearer abcdefgh1", "Bearer abcdefgh1"),
+        ] {
+            let found = secrets(text);
+            assert_eq!(found.iter().map(|s| &text[s.value.clone()]).collect::<Vec<_>>(), [hidden], "{text}");
+        }
+    }
+
+    #[test]
+    fn other_values_are_left_alone() {
+        for text in [
+            "FASTVIDEO_ATTENTION_BACKEND: VIDEO_SPARSE_ATTN",
+            "TOKENIZERS_PARALLELISM: \"false\"",
+            "text_tokens: 512",
+            "pad_token: \"<pad>\"",
+            "max_token: many",
+            "HF_TOKEN: $HF_TOKEN",
+            "HF_TOKEN: <redacted>",
+            "HF_TOKEN: \"\"",
+            "token: 512",
+            "note: one token: 512 wide, and a key: none",
+            "monkey: banana",
+            "url: https://example.com/a@b:c",
+            "keyboard: us",
+            "title: sk-learn is not a key",
+            "token:\n  kind: bpe\n",
+            "url: https://huggingface.co/hf_models",
+        ] {
+            assert_eq!(secrets(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_scanned_without_harm() {
+        let pieces = [
+            "password",
+            ":",
+            " ",
+            "\n",
+            "é",
+            "\"",
+            "'",
+            "[",
+            "{",
+            ",",
+            "hf_",
+            "aB3",
+            "://",
+            "@",
+            "?",
+            "=",
+            "#",
+            "- ",
+            "|",
+            "-----BEGIN",
+            "🚀",
+            "\r\n",
+            "\t",
+        ];
+        let mut state = 7_u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(pieces[usize::try_from((state >> 33) % pieces.len() as u64).unwrap_or(0)]);
+            }
+            for secret in secrets(&text) {
+                assert!(text.get(secret.value.clone()).is_some() && secret.key.is_none_or(|key| text.get(key).is_some()), "{text:?}");
+            }
+        }
+    }
+}
