@@ -387,7 +387,12 @@ proptest! {
         let text = format!("{head}{body}{tail}");
         let text = if crlf { text.replace('\n', "\r\n") } else { text };
         let run = Value::Object(run);
-        let after = insert_run(&text, &run).map_err(TestCaseError::fail)?;
+        let after = match insert_run(&text, &run) {
+            Ok(after) => after,
+            // A text that ends in empty lines would take in the author's empty lines behind it, so it is refused.
+            Err(_) if serde_yaml::to_string(&run).is_ok_and(|yaml| yaml.lines().any(|line| line.ends_with('+'))) => return Ok(()),
+            Err(why) => return Err(TestCaseError::fail(why)),
+        };
 
         let json = |text: &str| yaml::parse(text).0.map(|node| node.to_json());
         let mut want = json(&text).expect("sound");

@@ -1,6 +1,7 @@
 //! Arguments, exit codes and the two streams.
 
 use std::{
+    ffi::OsString,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -41,7 +42,7 @@ struct Cli {
 pub(crate) struct Global {
     /// The folder of an authored or compiled catalog
     #[arg(long, global = true, value_name = "DIR", env = "FV_CATALOG")]
-    pub(crate) catalog: Option<PathBuf>,
+    catalog: Option<OsString>,
     /// How results and findings are written
     #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -195,6 +196,9 @@ pub(crate) fn run() -> ExitCode {
     };
     let mut context =
         Context { global: cli.global.clone(), out: Box::new(io::BufWriter::new(io::stdout())), err: Box::new(io::stderr()), color };
+    if cli.global.catalog.is_none() && Path::new("catalog").is_dir() && !sources::is_catalog(Path::new("catalog")) {
+        let _ = writeln!(context.err, "note: ./catalog holds no authored catalog; the one built into this program is used");
+    }
     let done = dispatch(cli, &mut context).and_then(|()| context.out.flush().map_err(Stop::from));
     let code = match done {
         Ok(()) | Err(Stop::Closed) => 0,
@@ -249,24 +253,33 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
 fn completions(context: &mut Context, shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "fv-catalog", &mut script);
+    if shell == clap_complete::Shell::Bash {
+        // The generator names the states of a program with a hyphen in two ways; the script then completes nothing.
+        script = String::from_utf8_lossy(&script).replace("fv__subcmd__catalog", "fv__catalog").into_bytes();
+    }
     Ok(context.out.write_all(&script)?)
 }
 
 impl Context {
     /// Where the catalog comes from.
     pub(crate) fn origin(&self) -> Result<Origin, Stop> {
-        let Some(folder) = &self.global.catalog else {
+        // An empty variable is an unset one.
+        let Some(folder) = self.global.catalog.as_ref().filter(|folder| !folder.is_empty()) else {
             let here = Path::new("catalog");
             return Ok(if sources::is_catalog(here) { Origin::Authored(here.to_owned()) } else { Origin::Embedded });
         };
-        let folder = folder.clone();
+        let folder = PathBuf::from(folder);
         if !folder.is_dir() {
-            return Err(Stop::Usage(format!("{}: no such folder", folder.display())));
-        }
-        if folder.join("index.json").exists() {
-            return Ok(Origin::Compiled(folder));
+            let why = if folder.exists() { "not a folder" } else { "no such folder" };
+            return Err(Stop::Usage(format!("{}: {why}", folder.display())));
         }
         let authored = sources::SHARED.iter().any(|name| folder.join(name).exists()) || folder.join("models").exists();
+        if folder.join("index.json").exists() && !folder.join(sources::SHARED[0]).exists() {
+            return Ok(Origin::Compiled(folder));
+        }
+        if folder.join("hardware.json").exists() {
+            return Err(Stop::Usage(format!("{}: a compiled catalog without its index.json; build it again", folder.display())));
+        }
         if authored {
             return Ok(Origin::Authored(folder));
         }
@@ -288,7 +301,10 @@ impl Context {
                 let Checked { findings, catalog, .. } = check(&read(&folder)?, Keep::Catalog);
                 catalog.ok_or(Stop::Findings(findings))
             }
-            Origin::Compiled(folder) => Ok(fv_data::Catalog::read(|path| std::fs::read_to_string(folder.join(path)).ok())?),
+            Origin::Compiled(folder) => {
+                let text = |path: &str| std::fs::read(folder.join(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                fv_data::Catalog::read(text).map_err(|error| Stop::Usage(format!("{}/{error}", folder.display())))
+            }
             Origin::Embedded => Ok(fv_data::Catalog::embedded()?),
         }
     }

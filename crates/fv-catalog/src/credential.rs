@@ -63,7 +63,7 @@ pub fn secrets(text: &str) -> Vec<Secret> {
             let bearer = &line[before.clone()] == "Bearer" && text.len() >= 8 && !is_placeholder(text);
             let from = if bearer { before.start } else { word.start };
             before = word.clone();
-            for part in if bearer { vec![0..word.end - from] } else { secret_parts(text) } {
+            for part in if bearer { std::iter::once(0..word.end - from).collect() } else { secret_parts(text) } {
                 let value = start + from + part.start..start + from + part.end;
                 if !found.iter().any(|secret| secret.value.start <= value.start && value.end <= secret.value.end) {
                     let key = keys(line).take_while(|key| key.end <= from).last().filter(|key| {

@@ -58,7 +58,9 @@ impl Shape {
         if matches!(node.kind, Kind::Refused) {
             return;
         }
+        let item = matches!(steps.last(), Some(LocationSegment::Index(_)));
         let field = steps.iter().rev().find_map(|s| match s {
+            LocationSegment::Property(name) if item => Some(format!("an item of `{}`", short(name))),
             LocationSegment::Property(name) => Some(format!("`{}`", short(name))),
             LocationSegment::Index(_) => None,
         });
@@ -97,6 +99,7 @@ impl Shape {
                 report(Code::BadId, span, "not a name for this", format!("`{}` cannot be a key here", short(&name)), Some(help.into()));
             }
             // The type is wrong already.
+            E::Constant { expected_value } if type_of(expected_value) != type_of(error.instance()) => {}
             E::Enum { options } if options.as_array().is_some_and(|o| o.iter().all(|o| type_of(o) != type_of(error.instance()))) => {}
             _ => {
                 let Said { code, label, message, help } = describe(error, &named);
@@ -171,12 +174,19 @@ fn describe(error: &ValidationError, named: &str) -> Said {
             let want = type_words(kind);
             let instance = error.instance();
             let separators = instance.as_str().is_some_and(|text| text.contains('_') && text.replace('_', "").parse::<u64>().is_ok());
-            let help = if separators {
-                Some("separators are for counts only; write the plain integer".to_owned())
-            } else {
-                (want == "text" && matches!(instance.as_ref(), Value::Number(_) | Value::Bool(_))).then(|| "put it in quotes".to_owned())
+            let help = match (want.as_str(), instance.as_ref()) {
+                _ if separators => Some("separators are for counts only; write the plain integer"),
+                ("text", Value::Number(_) | Value::Bool(_)) => Some("put it in quotes"),
+                ("an integer" | "a number", Value::String(_)) => Some("write the number alone, without quotes, unit or separators"),
+                ("a mapping", Value::String(_) | Value::Number(_))
+                    if matches!(named, "`nominal`" | "`usable`" | "`memory`" | "`host_memory`") =>
+                {
+                    Some("write value and unit, as { value: 24, unit: GB }")
+                }
+                _ => None,
             };
-            said(Code::WrongType, &format!("not {want}"), format!("{named} takes {want}, found {}", type_of(instance)), help)
+            let found = if instance.is_number() { instance.to_string() } else { type_of(instance).to_owned() };
+            said(Code::WrongType, &format!("not {want}"), format!("{named} takes {want}, found {}", short(&found)), help.map(str::to_owned))
         }
         E::Enum { options } => {
             let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();

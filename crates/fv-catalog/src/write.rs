@@ -81,32 +81,63 @@ fn new_file_permissions(folder: &Path) -> io::Result<fs::Permissions> {
     Ok(permissions)
 }
 
-/// Writes `files` below `folder`: all are staged before the first is put in place, so a full disk changes nothing.
-/// JSON files of models that are no longer there are removed. Returns how many files changed.
+/// Writes a compiled catalog below `folder`: all files are staged before the first is put in place, so a full disk
+/// changes nothing. Models that the previous index lists and the new one does not are removed; nothing else is.
+/// Returns how many files changed.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// When the folder holds something else than an earlier build, or a file cannot be written; both name the path.
 pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usize> {
+    let previous = previous(folder, files)?;
     let models = folder.join("models");
-    fs::create_dir_all(&models)?;
+    fs::create_dir_all(&models).map_err(|error| named(&models, &error))?;
     let mut staged: Vec<(NamedTempFile, PathBuf)> = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
         if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
-            staged.push((stage(&path, text)?, path));
+            staged.push((stage(&path, text).map_err(|error| named(&path, &error))?, path));
         }
     }
     let mut changed = staged.len();
     for (file, path) in staged {
-        file.persist(&path).map_err(|error| error.error)?;
+        file.persist(&path).map_err(|error| named(&path, &error.error))?;
     }
-    let kept: BTreeSet<PathBuf> = files.iter().map(|(name, _)| folder.join(name)).collect();
-    for entry in fs::read_dir(&models)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "json") && !kept.contains(&path) {
-            fs::remove_file(&path)?;
+    for name in previous.iter().filter(|name| !files.iter().any(|(new, _)| new == *name)) {
+        let path = folder.join(name);
+        if path.is_file() {
+            fs::remove_file(&path).map_err(|error| named(&path, &error))?;
             changed += 1;
         }
     }
     Ok(changed)
+}
+
+/// The model files of the earlier build in `folder`; an error when what is there is no earlier build.
+fn previous(folder: &Path, files: &[(String, String)]) -> io::Result<BTreeSet<String>> {
+    let refuse = |path: PathBuf, why: &str| Err(io::Error::other(format!("{}: {why}; choose another folder", path.display())));
+    if let Some(authored) = crate::sources::SHARED.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
+        return refuse(authored, "the folder holds an authored catalog");
+    }
+    if fs::symlink_metadata(folder.join("models")).is_ok_and(|models| !models.is_dir()) {
+        return refuse(folder.join("models"), "not a folder of its own");
+    }
+    let model = |path: &str| path.strip_prefix("models/").and_then(|name| name.strip_suffix(".json")).is_some_and(|id| !id.contains('/'));
+    let index = fs::read_to_string(folder.join("index.json")).ok().and_then(|text| serde_json::from_str::<Index>(&text).ok());
+    let ours: BTreeSet<String> =
+        index.iter().flat_map(|index| &index.models).map(|summary| summary.path.clone()).filter(|path| model(path)).collect();
+    for (name, _) in files {
+        let path = folder.join(name);
+        if path.is_dir() {
+            return refuse(path, "a folder where a file is to be written");
+        }
+        let expected = index.is_some() && (!model(name) || ours.contains(name));
+        if path.exists() && !expected {
+            return refuse(path, "not from an earlier build");
+        }
+    }
+    Ok(ours)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

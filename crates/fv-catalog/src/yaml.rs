@@ -144,7 +144,10 @@ impl<'t> Reader<'t> {
             Err(error) => {
                 let mut at = self.offset(error.marker());
                 let info = error.info();
-                // The parser stops behind a tab that should be blanks.
+                // The parser stops before or behind a tab that should be blanks.
+                if info.contains("tab") && !self.text[..at].ends_with('\t') {
+                    at += self.text[at..].find('\t').unwrap_or(0);
+                }
                 while info.contains("tab") && self.text[..at].ends_with('\t') && !self.text[at..].starts_with('\t') {
                     at -= 1;
                 }
@@ -157,7 +160,15 @@ impl<'t> Reader<'t> {
                     } else {
                         info.chars().take(160).collect()
                     };
-                    self.problem(Code::YamlSyntax, message, at..end, "not valid YAML from here", None);
+                    let help = match &info {
+                        info if info.contains("tab") => Some("indent with blanks"),
+                        info if info.contains("mapping values") => Some("put text that contains `: ` in quotes"),
+                        info if info.contains("indentation") => {
+                            Some("indent it like the lines above, and look for a bracket or quote that is not closed")
+                        }
+                        _ => None,
+                    };
+                    self.problem(Code::YamlSyntax, message, at..end, "not valid YAML from here", help);
                 }
                 None
             }
@@ -402,7 +413,7 @@ fn is_float(text: &str) -> bool {
 }
 
 /// `text`, cut so that it fits in a message.
-pub(crate) fn short(text: &str) -> String {
+pub fn short(text: &str) -> String {
     if text.chars().count() <= 60 { text.to_owned() } else { format!("{}…", text.chars().take(59).collect::<String>()) }
 }
 

@@ -134,6 +134,9 @@ fn read<T: serde::de::DeserializeOwned>(file: &impl Fn(&str) -> Option<String>, 
     T::deserialize(value).map_err(malformed)
 }
 
+/// Longer names resemble nothing here; comparing them would only take time.
+const MAX_QUERY: usize = 200;
+
 /// Something that `find` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
@@ -166,14 +169,14 @@ pub struct Candidate {
 pub fn find(catalog: &Catalog, query: &str) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     let words: Vec<String> =
-        query.to_lowercase().split(|c: char| c.is_whitespace() || c == '_').filter(|w| !w.is_empty()).map(str::to_owned).collect();
-    if words.is_empty() {
+        query.to_lowercase().split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).map(str::to_owned).collect();
+    if words.is_empty() || query.len() > MAX_QUERY {
         return candidates;
     }
     let mut consider = |kind, id: &str, name: &str, aliases: &[String]| {
         let exact = std::iter::once(id).chain(aliases.iter().map(String::as_str)).any(|known| known.eq_ignore_ascii_case(query.trim()));
         let score = if exact { 2.0 } else { similarity(&words, id, name, aliases) };
-        if score >= 0.7 {
+        if score >= 0.5 {
             candidates.push(Candidate { kind, id: id.to_owned(), name: name.to_owned(), exact, score });
         }
     };
@@ -206,6 +209,9 @@ pub fn components(catalog: &Catalog) -> BTreeMap<&str, &fv_spec::compiled::Expan
 
 /// Ids close to `name`, best first: what a "did you mean" lists.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    if name.len() > MAX_QUERY {
+        return Vec::new();
+    }
     let wanted = name.to_lowercase();
     let mut ranked: Vec<(f64, &str)> = known
         .into_iter()
@@ -221,7 +227,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
     ranked.into_iter().map(|(_, id)| id).collect()
 }
 
-/// 1 when every word of the query begins or stands in a word of the entry, less for near misses.
+/// How well an entry fits the words of a query, from 0 to 1: the share of words that it has.
 fn similarity(words: &[String], id: &str, name: &str, aliases: &[String]) -> f64 {
     let text = format!("{id} {name} {}", aliases.join(" ")).to_lowercase();
     let parts: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|p| !p.is_empty()).collect();
@@ -232,9 +238,16 @@ fn similarity(words: &[String], id: &str, name: &str, aliases: &[String]) -> f64
         if text.contains(word.as_str()) {
             return 0.9;
         }
-        parts.iter().map(|part| strsim::jaro_winkler(word, part)).filter(|score| *score > 0.85).fold(0.0, f64::max) * 0.9
+        parts.iter().map(|part| strsim::jaro_winkler(word, part)).filter(|score| *score > 0.85).fold(0.0, f64::max) * 0.8
     };
+    // `rtx4090` is written `rtx-4090` here.
+    let joined: String = words.concat().chars().filter(|c| c.is_alphanumeric()).collect();
+    let run_together = [id, name].into_iter().chain(aliases.iter().map(String::as_str)).any(|known| {
+        let known: String = known.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect();
+        joined.len() >= 4 && known.contains(&joined)
+    });
     #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
     let count = words.len() as f64;
-    words.iter().map(of_word).sum::<f64>() / count
+    let share = words.iter().map(of_word).sum::<f64>() / count;
+    if run_together { share.max(0.95) } else { share }
 }

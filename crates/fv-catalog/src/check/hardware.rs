@@ -27,7 +27,9 @@ fn check(at: &At, device: &Hardware, findings: &mut Vec<Finding>) {
     match (&memory.usable, &memory.policy) {
         (Some(_), None) => {
             let span = at.key(&["memory".into(), "usable".into()]);
-            findings.push(at.finding(Code::UsablePolicy, span, "needs `policy`", "`usable` without the `policy` that documents it"));
+            let help = "add the documented policy, or leave `usable` out: then a labelled default applies";
+            findings
+                .push(at.finding(Code::UsablePolicy, span, "needs `policy`", "`usable` without the `policy` that documents it").help(help));
         }
         (None, Some(_)) => {
             let span = at.key(&["memory".into(), "policy".into()]);
@@ -42,6 +44,15 @@ fn check(at: &At, device: &Hardware, findings: &mut Vec<Finding>) {
     }
     if let Some(usable) = memory.usable {
         larger(at, &["memory", "usable"], "usable memory", usable, memory.nominal, findings);
+    }
+    if let Some(reported) = memory.reported {
+        // A driver's total is a little more or less than nominal, by the unit and by what it keeps.
+        let (reported, nominal) = (u128::from(reported.value) << 20, u128::from(memory.nominal.bytes()));
+        if reported * 10 > nominal * 12 || reported * 2 < nominal {
+            let span = at.value(&["memory".into(), "reported".into()]);
+            let message = format!("the reported total is {} % of the nominal memory", reported * 100 / nominal.max(1));
+            findings.push(at.finding(Code::CapacityOrder, span, "not near nominal", message).help("drivers print MiB, 2^20 bytes"));
+        }
     }
     if memory.kind == MemoryType::Unified && device.host_memory.is_some() {
         let span = at.key(&["host_memory".into()]);
@@ -113,7 +124,11 @@ fn aliases(devices: &Devices, findings: &mut Vec<Finding>) {
             if ids.contains(name.as_str()) {
                 let whose = if name == entry.id { "its own id" } else { "another device's id" };
                 let message = format!("alias `{}` is {whose}", short(alias));
-                findings.push(at.finding(Code::AliasTaken, span, "already an id", message));
+                let mut finding = at.finding(Code::AliasTaken, span, "already an id", message);
+                if let Some(other) = devices.entries.iter().find(|other| other.id == name) {
+                    finding = finding.also(other.key.clone(), "this id");
+                }
+                findings.push(finding);
             } else if let Some((owner, first)) = owners.get(&name) {
                 let message = format!("alias `{}` already belongs to `{}`", short(alias), short(owner));
                 findings.push(at.finding(Code::AliasTaken, span, "again here", message).also(first.clone(), "first here"));

@@ -36,6 +36,13 @@ pub(crate) fn check(at: &At, path: &[Step], sources: &[Source], findings: &mut V
 /// Checks that a device cites its vendor.
 pub(crate) fn check_vendor(at: &At, vendor: &str, sources: &[Source], findings: &mut Vec<Finding>) {
     let known = vendor_domains(vendor);
+    if let (None, [near, ..]) = (known, fv_data::nearest(vendor, VENDORS.iter().map(|(name, _)| *name)).as_slice()) {
+        let message = format!("vendor `{}` is not known", crate::yaml::short(vendor));
+        findings.push(
+            at.finding(Code::NotAllowed, at.value(&["vendor".into()]), "a new vendor?", message).help(format!("did you mean `{near}`?")),
+        );
+        return;
+    }
     let own = |source: &Source| match known {
         Some(domains) => domains.iter().any(|domain| host(&source.url).is_some_and(|host| is_within(host, domain))),
         None => source.kind == Some(SourceKind::Vendor),
@@ -50,14 +57,12 @@ pub(crate) fn check_vendor(at: &At, vendor: &str, sources: &[Source], findings: 
     }
 }
 
+/// Vendors whose sites are known. Another vendor's page counts when it is marked `kind: vendor`.
+const VENDORS: [(&str, &[&str]); 4] =
+    [("nvidia", &["nvidia.com"]), ("amd", &["amd.com"]), ("intel", &["intel.com"]), ("apple", &["apple.com"])];
+
 fn vendor_domains(vendor: &str) -> Option<&'static [&'static str]> {
-    Some(match vendor {
-        "nvidia" => &["nvidia.com"],
-        "amd" => &["amd.com"],
-        "intel" => &["intel.com"],
-        "apple" => &["apple.com"],
-        _ => return None,
-    })
+    VENDORS.iter().find(|(name, _)| *name == vendor).map(|(_, domains)| *domains)
 }
 
 /// The host of an HTTP(S) address.

@@ -2,15 +2,20 @@
 
 use std::{fs, io::Write, path::Path};
 
-use fv_catalog::write;
-use serde_json::Value;
+use fv_catalog::{output::Format, write};
+use serde_json::{Value, json};
 
 use crate::cli::{Context, Done, Stop};
 
 pub(crate) fn build(context: &mut Context, out: &Path) -> Done {
     let catalog = context.catalog()?;
     let files = write::compiled(&catalog);
-    let changed = write::replace_all(out, &files).map_err(|error| Stop::Usage(format!("{}: {error}", out.display())))?;
+    let json = context.data_format()? == Format::Json;
+    let changed = write::replace_all(out, &files).map_err(|error| Stop::Usage(error.to_string()))?;
+    if json {
+        return context
+            .value(&json!({ "version": 1, "models": catalog.models.len(), "devices": catalog.devices.len(), "changed": changed }));
+    }
     Ok(writeln!(
         context.out,
         "Compiled {} model(s) and {} device(s) to {}, {changed} file(s) changed",
@@ -33,6 +38,7 @@ pub(crate) fn schema(context: &mut Context, check: bool, out: &Path) -> Done {
 
 /// Writes generated files, or with `check` says which are not current.
 pub(crate) fn generated(context: &mut Context, check: bool, out: &Path, files: &[(String, String)], command: &str) -> Done {
+    let json = context.data_format()? == Format::Json;
     let failed = |path: &Path, error: &std::io::Error| Stop::Usage(format!("{}: {error}", path.display()));
     let mut stale = 0;
     for (name, text) in files {
@@ -52,6 +58,9 @@ pub(crate) fn generated(context: &mut Context, check: bool, out: &Path, files: &
     if check && stale > 0 {
         writeln!(context.err, "run `{command}` and commit the result")?;
         return Err(Stop::No);
+    }
+    if json {
+        return context.value(&json!({ "version": 1, "files": files.len(), "changed": stale }));
     }
     let verb = if check { "are current" } else { "written" };
     Ok(writeln!(context.out, "{} file(s) in {} {verb}, {stale} changed", files.len(), out.display())?)

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ValueEnum;
-use fv_catalog::output::Format;
+use fv_catalog::{output::Format, yaml::short};
 use fv_data::{Catalog, Found};
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,11 @@ pub(crate) enum What {
 
 pub(crate) fn preview(context: &mut Context, id: &str) -> Done {
     let catalog = context.catalog()?;
+    let id = id.trim();
     let Some(model) = catalog.model(id) else {
+        if let Some(device) = catalog.device(id) {
+            return Err(Stop::Usage(format!("{id:?} is the device {}, not a model; `fv-catalog show` shows it", device.id)));
+        }
         return Err(unknown("model with capacity facts", id, catalog.models.keys().map(String::as_str)));
     };
     context.value(model)
@@ -30,6 +34,7 @@ pub(crate) fn preview(context: &mut Context, id: &str) -> Done {
 
 pub(crate) fn show(context: &mut Context, id: &str) -> Done {
     let catalog = context.catalog()?;
+    let id = id.trim();
     if let Some(model) = catalog.model(id) {
         return context.value(model);
     }
@@ -49,7 +54,7 @@ fn unknown<'a>(what: &str, id: &str, known: impl Iterator<Item = &'a str>) -> St
     let near = fv_data::nearest(id, known);
     let hint =
         if near.is_empty() { "`fv-catalog find WORDS` searches by name".to_owned() } else { format!("did you mean {}?", near.join(", ")) };
-    Stop::Usage(format!("no {what} is called {id:?}; {hint}"))
+    Stop::Usage(format!("no {what} is called {:?}; {hint}", short(id)))
 }
 
 /// Column names, and rows of values.
@@ -134,6 +139,7 @@ fn hardware(catalog: &Catalog) -> Rows {
 pub(crate) fn find(context: &mut Context, query: &str) -> Done {
     let catalog = context.catalog()?;
     let mut candidates = fv_data::find(&catalog, query);
+    let also: Vec<String> = candidates.iter().filter(|candidate| !candidate.exact).take(5).map(|candidate| candidate.id.clone()).collect();
     if candidates.iter().any(|candidate| candidate.exact) {
         candidates.retain(|candidate| candidate.exact);
     }
@@ -151,14 +157,18 @@ pub(crate) fn find(context: &mut Context, query: &str) -> Done {
     });
     let human = context.data_format()? == Format::Human;
     if !found && human {
-        return Err(Stop::Usage(format!("nothing resembles {query:?}; `fv-catalog list hardware` and `list models` show everything")));
+        writeln!(context.err, "nothing resembles {:?}; `fv-catalog list hardware` and `list models` show everything", short(query))?;
+        return Err(Stop::No);
     }
     table(context, (vec!["kind", "id", "exact", "name"], rows.collect()))?;
     if human && !exact {
         let more = if more > 0 { format!(" ({more} more not shown)") } else { String::new() };
-        writeln!(context.err, "no id or alias is exactly {query:?}; these come closest{more}")?;
+        writeln!(context.err, "no id or alias is exactly {:?}; these come closest{more}", short(query))?;
     }
-    Ok(())
+    if human && exact && !also.is_empty() {
+        writeln!(context.err, "also: {}", also.join(", "))?;
+    }
+    if found { Ok(()) } else { Err(Stop::No) }
 }
 
 /// Candidates that fit on a screen.

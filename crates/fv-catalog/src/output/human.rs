@@ -12,7 +12,7 @@ use miette::{
     SpanContents,
 };
 
-use crate::finding::{Finding, SourceFile};
+use crate::finding::{Finding, Label, Place, SourceFile};
 
 /// Wide enough for a message on one line, whatever the terminal: output does not depend on where it is run.
 const WIDTH: usize = 110;
@@ -71,6 +71,13 @@ struct Shown<'a> {
     source: &'a Arc<Source>,
 }
 
+impl Shown<'_> {
+    /// Whether a label stands close enough to the place to be shown in the same excerpt.
+    fn is_near(&self, label: &Label) -> bool {
+        self.finding.file.place(label.span.start).line.abs_diff(self.finding.place().line) <= 6
+    }
+}
+
 impl fmt::Debug for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.finding, f)
@@ -91,7 +98,12 @@ impl Diagnostic for Shown<'_> {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.finding.help.as_ref().map(|help| Box::new(help) as _)
+        let mut lines: Vec<String> = self.finding.help.iter().cloned().collect();
+        for label in self.finding.labels.iter().filter(|label| !self.is_near(label)) {
+            let Place { line, column } = self.finding.file.place(label.span.start);
+            lines.push(format!("{}: line {line}, column {column}", label.text));
+        }
+        (!lines.is_empty()).then(|| Box::new(lines.join("\n")) as _)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -99,7 +111,8 @@ impl Diagnostic for Shown<'_> {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        Some(Box::new(self.finding.labels.iter().enumerate().map(|(i, label)| {
+        let near = self.finding.labels.iter().filter(|label| self.is_near(label));
+        Some(Box::new(near.enumerate().map(|(i, label)| {
             let make = if i == 0 { LabeledSpan::new_primary_with_span } else { LabeledSpan::new_with_span };
             make(Some(label.text.clone()), label.span.clone())
         })))
