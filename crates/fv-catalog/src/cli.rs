@@ -22,7 +22,7 @@ use crate::commands;
 #[command(name = "fv-catalog", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
 #[command(
-    after_help = "Exit codes: 0 done, 1 findings, 2 usage or I/O.\nWithout --catalog, ./catalog is read when it is there, otherwise the catalog that is built in."
+    after_help = "Exit codes: 0 done, 1 findings, 2 usage or I/O.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
 )]
 struct Cli {
     /// Check the authored catalog and write nothing
@@ -265,8 +265,7 @@ impl Context {
     pub(crate) fn origin(&self) -> Result<Origin, Stop> {
         // An empty variable is an unset one.
         let Some(folder) = self.global.catalog.as_ref().filter(|folder| !folder.is_empty()) else {
-            let here = Path::new("catalog");
-            return Ok(if sources::is_catalog(here) { Origin::Authored(here.to_owned()) } else { Origin::Embedded });
+            return Ok(nearest_catalog().map_or(Origin::Embedded, Origin::Authored));
         };
         let folder = PathBuf::from(folder);
         if !folder.is_dir() {
@@ -332,6 +331,13 @@ impl Context {
             format => Ok(format),
         }
     }
+}
+
+/// `catalog/` here or in a folder above, as far as a repository may be deep.
+fn nearest_catalog() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let depth = here.ancestors().count().min(16);
+    (0..depth).map(|up| PathBuf::from("../".repeat(up)).join("catalog")).find(|folder| sources::is_catalog(folder))
 }
 
 /// Reads an authored catalog.

@@ -99,7 +99,7 @@ pub(crate) fn model(key: &str, manifest: Manifest, components: &Components) -> O
 fn expand(role: Role, used: &ComponentUse, components: &Components) -> Option<ExpandedComponent> {
     let file = components.of(role.component_type());
     let one = |id: &str| -> Option<ExpandedComponent> {
-        let component = file.entries.iter().find(|entry| entry.id == id)?.value.clone()?;
+        let component = file.get(id)?.value.clone()?;
         let Component {
             name,
             parameter_count,

@@ -26,7 +26,10 @@ pub fn secrets(text: &str) -> Vec<Secret> {
             found.push(Secret { key: None, value: start + line.len() - line.trim_start().len()..end });
             continue;
         }
-        for key in keys(line) {
+        let line_keys: Vec<Span> = keys(line).collect();
+        let from_keys = found.len();
+        for key in &line_keys {
+            let key = key.clone();
             let name = line[key.clone()].trim_matches(['"', '\'']);
             if !might_be_secret(name) || !is_secret_name(name) {
                 continue;
@@ -42,7 +45,7 @@ pub fn secrets(text: &str) -> Vec<Secret> {
                 while let Some((start, next)) = lines.next_if(|(_, next)| {
                     next.trim().is_empty()
                         || indentation(next) > indent
-                        || (written.is_empty() && next[indent.min(next.len())..].starts_with("- "))
+                        || (written.is_empty() && next.get(indent..).is_some_and(|rest| rest.starts_with("- ")))
                 }) {
                     let from = start + indentation(next);
                     below = Some(below.map_or(from, |span| span.start)..start + next.len());
@@ -57,6 +60,7 @@ pub fn secrets(text: &str) -> Vec<Secret> {
                 found.push(Secret { key: Some(shown), value: start + value.start..start + value.end });
             }
         }
+        let by_key = found[from_keys..].to_vec();
         let mut before = 0..0;
         for word in words_of(line) {
             let text = &line[word.clone()];
@@ -65,8 +69,10 @@ pub fn secrets(text: &str) -> Vec<Secret> {
             before = word.clone();
             for part in if bearer { std::iter::once(0..word.end - from).collect() } else { secret_parts(text) } {
                 let value = start + from + part.start..start + from + part.end;
-                if !found.iter().any(|secret| secret.value.start <= value.start && value.end <= secret.value.end) {
-                    let key = keys(line).take_while(|key| key.end <= from).last().filter(|key| {
+                // Values of keys come in order, and are the only ones that a word can lie in.
+                let behind = by_key[..].partition_point(|secret: &Secret| secret.value.start <= value.start);
+                if behind == 0 || by_key[behind - 1].value.end < value.end {
+                    let key = line_keys.partition_point(|key| key.end <= from).checked_sub(1).map(|i| line_keys[i].clone()).filter(|key| {
                         let between = line[key.end..from].trim_matches([':', ' ', '"', '\'']);
                         between.is_empty()
                     });
@@ -204,6 +210,10 @@ fn might_be_secret(name: &str) -> bool {
 /// Names of secrets: a word such as `token` or `password`, or `key` after `api`, `access`, `secret` or `private`.
 fn is_secret_name(name: &str) -> bool {
     let words = words(name);
+    // Where a secret lies is none.
+    if words.last().is_some_and(|last| matches!(last.as_str(), "path" | "file" | "dir" | "directory" | "name" | "count" | "limit")) {
+        return false;
+    }
     let has = |word: &str| words.iter().any(|w| w == word);
     let before_key = |word: &str| words.windows(2).any(|pair| pair[0] == word && pair[1] == "key");
     // Token ids and strings of a vocabulary are no secrets.
@@ -291,6 +301,7 @@ mod tests {
             "pad_token: \"<pad>\"",
             "max_token: many",
             "HF_TOKEN: $HF_TOKEN",
+            "HF_TOKEN_PATH: /root/.cache/token",
             "HF_TOKEN: <redacted>",
             "HF_TOKEN: \"\"",
             "token: 512",

@@ -23,7 +23,11 @@ pub struct SourceFile {
     /// Byte offset of each line's start.
     lines: Vec<usize>,
     secrets: OnceLock<Vec<Secret>>,
+    /// Characters before every [`CHECKPOINT`]th byte.
+    checkpoints: OnceLock<Vec<usize>>,
 }
+
+const CHECKPOINT: usize = 4096;
 
 /// A place for people: both numbers start at 1, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +43,7 @@ impl SourceFile {
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        Self { path: path.into(), text, lines, secrets: OnceLock::new() }
+        Self { path: path.into(), text, lines, secrets: OnceLock::new(), checkpoints: OnceLock::new() }
     }
 
     /// Credential-like values, which no renderer may show.
@@ -47,23 +51,34 @@ impl SourceFile {
         self.secrets.get_or_init(|| secrets(&self.text))
     }
 
-    /// The text with those values replaced by stars, of the same length so that places stay true.
-    pub fn masked(&self) -> String {
-        let mut bytes = self.text.as_bytes().to_vec();
-        for secret in self.secrets() {
-            for byte in bytes.get_mut(secret.value.clone()).into_iter().flatten().filter(|byte| !byte.is_ascii_whitespace()) {
-                *byte = b'*';
-            }
-        }
-        String::from_utf8(bytes).unwrap_or_default()
-    }
-
     /// The place of a byte.
     pub fn place(&self, offset: usize) -> Place {
+        let offset = offset.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= offset) - 1;
-        let start = self.lines[line];
-        let column = self.text.get(start..offset.max(start)).map_or(0, |before| before.chars().count());
-        Place { line: line + 1, column: column + 1 }
+        Place { line: line + 1, column: self.characters(offset) - self.characters(self.lines[line]) + 1 }
+    }
+
+    /// Characters before a byte. Checkpoints keep this quick in a file of one long line.
+    fn characters(&self, offset: usize) -> usize {
+        let count = |bytes: &[u8]| bytes.iter().filter(|byte| (**byte & 0xC0) != 0x80).count();
+        let checkpoints = self.checkpoints.get_or_init(|| {
+            let blocks = self.text.as_bytes().chunks(CHECKPOINT);
+            std::iter::once(0)
+                .chain(blocks.scan(0, |sum, block| {
+                    *sum += count(block);
+                    Some(*sum)
+                }))
+                .collect()
+        });
+        let block = offset / CHECKPOINT;
+        checkpoints[block] + count(&self.text.as_bytes()[block * CHECKPOINT..offset])
+    }
+
+    /// The bytes of a line, counted from 0, without its line break; nothing beyond the last line.
+    pub fn line(&self, line: usize) -> Option<Span> {
+        let start = *self.lines.get(line)?;
+        let end = self.lines.get(line + 1).copied().unwrap_or(self.text.len());
+        Some(start..start + self.text[start..end].trim_end_matches(['\n', '\r']).len())
     }
 }
 
@@ -75,6 +90,9 @@ pub struct Label {
     /// A few words.
     pub text: String,
 }
+
+/// The longest message, in characters.
+const MAX_MESSAGE: usize = 200;
 
 /// One thing that is wrong in one file.
 #[derive(Debug, Clone)]
@@ -94,8 +112,10 @@ pub struct Finding {
 impl Finding {
     /// A finding at `span` of `file`.
     pub fn new(code: Code, file: &Arc<SourceFile>, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
-        let message: String = message.into();
-        debug_assert!(message.chars().count() <= 200, "too long: {message}");
+        let mut message: String = message.into();
+        if message.chars().count() > MAX_MESSAGE {
+            message = message.chars().take(MAX_MESSAGE - 1).chain(['…']).collect();
+        }
         Self { code, file: Arc::clone(file), message, labels: vec![Label { span, text: label.into() }], help: None }
     }
 
@@ -117,7 +137,7 @@ impl Finding {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut finding = self.clone();
-        for secret in self.file.secrets() {
+        for secret in self.nearby_secrets() {
             let value = self.file.text[secret.value.clone()].trim_matches(['"', '\'']);
             let redact = |text: &mut String| {
                 // A short value stands in ordinary words too, and gives nothing away there.
@@ -130,6 +150,19 @@ impl Finding {
             finding.help.iter_mut().for_each(redact);
         }
         finding
+    }
+
+    /// Secrets that its words may repeat: all of the file, or those of its lines in a file that has very many.
+    fn nearby_secrets(&self) -> &[Secret] {
+        let secrets = self.file.secrets();
+        if secrets.len() <= 64 {
+            return secrets;
+        }
+        let line = self.place().line - 1;
+        let span = self.file.line(line).unwrap_or_default();
+        let first = secrets.partition_point(|secret| secret.value.end < span.start);
+        let count = secrets[first..].partition_point(|secret| secret.value.start <= span.end).min(64);
+        &secrets[first..first + count]
     }
 
     /// Where it is.

@@ -1,8 +1,12 @@
 //! The shape of authored files: JSON Schema violations turned into findings that point at the YAML.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use fv_spec::{
+    authored::Role,
     schema,
     units::{Count, MAX_JSON_INTEGER},
 };
@@ -16,7 +20,7 @@ use serde_json::Value;
 use crate::{
     codes::Code,
     finding::{Finding, SourceFile, Span, suggest},
-    yaml::{Kind, Node, Problem, Step, short},
+    yaml::{Key, Kind, Node, Problem, Step, short},
 };
 
 /// A compiled schema of one kind of authored file.
@@ -40,8 +44,9 @@ impl Shape {
         let value = root.to_json();
         let mut findings = Vec::new();
         if !self.validator.is_valid(&value) {
+            let index = Index::new(root);
             for error in self.validator.iter_errors(&value) {
-                self.explain(&error, file, root, &mut findings);
+                self.explain(&error, file, &mut findings, &index);
             }
             merge_misspelt(&mut findings);
         }
@@ -51,10 +56,10 @@ impl Shape {
         (value, findings.into_iter().map(|(_, finding)| finding).collect())
     }
 
-    fn explain(&self, error: &ValidationError, file: &Arc<SourceFile>, root: &Node, findings: &mut Vec<Placed>) {
+    fn explain(&self, error: &ValidationError, file: &Arc<SourceFile>, findings: &mut Vec<Placed>, index: &Index) {
         let location = error.instance_path();
         let steps: Vec<_> = location.iter().collect();
-        let Some((key, node)) = root.at(steps.iter().map(step)) else { return };
+        let Some((key, node)) = index.at(steps.iter().map(step)) else { return };
         if matches!(node.kind, Kind::Refused) {
             return;
         }
@@ -75,7 +80,8 @@ impl Shape {
         match error.kind() {
             E::AdditionalProperties { unexpected } | E::UnevaluatedProperties { unexpected } => {
                 let known = self.properties_beside(error);
-                for (key, _) in unexpected.iter().filter_map(|name| node.entry(name)) {
+                let unexpected: BTreeSet<&str> = unexpected.iter().map(String::as_str).collect();
+                for (key, _) in node.entries().iter().filter(|(key, _)| unexpected.contains(key.name.as_str())) {
                     let (code, help) = if key.name == "decode_feature_multiplier" && known.contains(&"parameter_count") {
                         (Code::VaeOnly, "only a VAE has decoder features".to_owned())
                     } else {
@@ -95,7 +101,7 @@ impl Shape {
             E::PropertyNames { error: inner } => {
                 let name = inner.instance().as_str().unwrap_or_default().to_owned();
                 let span = node.entry(&name).map_or(here, |(key, _)| key.span.clone());
-                let help = if named == "`env`" { "letters, digits and `_`, not beginning with a digit" } else { ID_FORM };
+                let help = if named == "`env`" { "a name without `=`" } else { ID_FORM };
                 report(Code::BadId, span, "not a name for this", format!("`{}` cannot be a key here", short(&name)), Some(help.into()));
             }
             // The type is wrong already.
@@ -176,6 +182,12 @@ fn describe(error: &ValidationError, named: &str) -> Said {
             let separators = instance.as_str().is_some_and(|text| text.contains('_') && text.replace('_', "").parse::<u64>().is_ok());
             let help = match (want.as_str(), instance.as_ref()) {
                 _ if separators => Some("separators are for counts only; write the plain integer"),
+                ("a mapping", Value::String(_)) if Role::ALL.iter().any(|role| named == format!("`{}`", role.word())) => {
+                    Some("write { ref: component }")
+                }
+                ("true or false", _) => Some("write true or false"),
+                ("a list", Value::String(_)) if named == "`patch_size`" => Some("write three integers, as [1, 2, 2]"),
+                (_, Value::Null) => Some("leave the field out when there is nothing to say"),
                 ("text", Value::Number(_) | Value::Bool(_)) => Some("put it in quotes"),
                 ("an integer" | "a number", Value::String(_)) => Some("write the number alone, without quotes, unit or separators"),
                 ("a mapping", Value::String(_) | Value::Number(_))
@@ -245,6 +257,30 @@ fn broken_pattern(pattern: &str, error: &ValidationError, named: &str) -> Said {
         }
     };
     Said { code, label: label.to_owned(), message, help: Some(help.to_owned()) }
+}
+
+/// A tree whose first level is found by name at once: files of entries are long.
+struct Index<'n> {
+    root: &'n Node,
+    first: HashMap<&'n str, usize>,
+}
+
+impl<'n> Index<'n> {
+    fn new(root: &'n Node) -> Self {
+        Self { root, first: root.entries().iter().enumerate().map(|(i, (key, _))| (key.name.as_str(), i)).collect() }
+    }
+
+    fn at<'p>(&self, mut path: impl Iterator<Item = Step<'p>>) -> Option<(Option<&'n Key>, &'n Node)> {
+        match path.next() {
+            None => Some((None, self.root)),
+            Some(Step::Key(name)) => {
+                let (key, node) = &self.root.entries()[*self.first.get(name)?];
+                let rest: Vec<Step> = path.collect();
+                if rest.is_empty() { Some((Some(key), node)) } else { node.at(rest) }
+            }
+            Some(first) => self.root.at(std::iter::once(first).chain(path)),
+        }
+    }
 }
 
 /// A finding and the JSON pointer of the mapping or value that broke the rule.

@@ -90,7 +90,8 @@ impl Sources {
 
 /// Whether a folder looks like an authored catalog.
 pub fn is_catalog(root: &Path) -> bool {
-    root.join("hardware.yaml").exists() && root.join("models").is_dir()
+    // A link that leads nowhere is still meant as a file of the catalog.
+    SHARED.iter().any(|name| root.join(name).symlink_metadata().is_ok())
 }
 
 fn hidden(entry: &walkdir::DirEntry) -> bool {
@@ -112,28 +113,38 @@ fn describe(error: &io::Error) -> String {
 
 /// Reads one authored file.
 pub fn read(path: &Path) -> Content {
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if is_link_loop(&error) => {
-            return Content::Refused(Code::LinkLoop, "a symbolic link that leads back to itself".into(), String::new());
-        }
-        Err(error) => return Content::Refused(Code::Unreadable, describe(&error), String::new()),
-    };
-    if !metadata.is_file() {
-        return not_a_file(if metadata.is_dir() { "a folder" } else { "a device or pipe" });
+    match bytes(path, MAX_FILE_BYTES) {
+        Ok(bytes) => text(bytes),
+        Err((code, message)) => Content::Refused(code, message, String::new()),
     }
-    let too_large = || Content::Refused(Code::TooLarge, format!("larger than {} MiB, not read", MAX_FILE_BYTES >> 20), String::new());
-    if metadata.len() > MAX_FILE_BYTES {
-        return too_large();
+}
+
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// Why it was not read.
+pub fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, (Code, String)> {
+    let unreadable = |error: &io::Error| {
+        if is_link_loop(error) {
+            (Code::LinkLoop, "a symbolic link that leads back to itself".to_owned())
+        } else {
+            (Code::Unreadable, describe(error))
+        }
+    };
+    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        return Err((
+            Code::NotAFile,
+            format!("{} where a file is expected", if metadata.is_dir() { "a folder" } else { "a device or pipe" }),
+        ));
+    }
+    let too_large = || (Code::TooLarge, format!("larger than {} MiB, not read", limit >> 20));
+    if metadata.len() > limit {
+        return Err(too_large());
     }
     let mut bytes = Vec::new();
-    if let Err(error) = fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)) {
-        return Content::Refused(Code::Unreadable, describe(&error), String::new());
-    }
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return too_large();
-    }
-    text(bytes)
+    fs::File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)).map_err(|error| unreadable(&error))?;
+    if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Bytes as text without a byte-order mark.

@@ -10,7 +10,7 @@ use std::{
 use fv_data::Catalog;
 use fv_spec::compiled::{HardwareFile, Index, ModelSummary, VERSION};
 use serde::Serialize;
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 /// The compiled files of a catalog: path relative to the index, and text. The index comes last.
 pub fn compiled(catalog: &Catalog) -> Vec<(String, String)> {
@@ -55,14 +55,15 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn stage(path: &Path, text: &str) -> io::Result<NamedTempFile> {
+fn stage(path: &Path, text: &str) -> io::Result<TempPath> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".fv-").suffix(".part").tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     let permissions = fs::metadata(path).map(|m| m.permissions()).or_else(|_| new_file_permissions(folder))?;
     file.as_file().set_permissions(permissions)?;
     file.as_file().sync_all()?;
-    Ok(file)
+    // Closed at once: a large catalog has more files than a process may hold open.
+    Ok(file.into_temp_path())
 }
 
 /// The permissions that an ordinary new file gets, which a temporary file does not.
@@ -91,7 +92,7 @@ pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usiz
     let previous = previous(folder, files)?;
     let models = folder.join("models");
     fs::create_dir_all(&models).map_err(|error| named(&models, &error))?;
-    let mut staged: Vec<(NamedTempFile, PathBuf)> = Vec::new();
+    let mut staged: Vec<(TempPath, PathBuf)> = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
         if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {

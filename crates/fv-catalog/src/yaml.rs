@@ -178,7 +178,8 @@ impl<'t> Reader<'t> {
     /// The node that begins with `event`; nothing when the text cannot be read further.
     fn node(&mut self, event: Event<'t>, mark: Mark, depth: usize) -> Option<Node> {
         let span = self.span(mark);
-        if depth > MAX_DEPTH {
+        let opens = matches!(event, Event::SequenceStart(..) | Event::MappingStart(..));
+        if depth >= MAX_DEPTH && opens {
             self.too_deep(span);
             return None;
         }
@@ -412,9 +413,11 @@ fn is_float(text: &str) -> bool {
     digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty()) && exponent
 }
 
-/// `text`, cut so that it fits in a message.
+/// `text`, cut so that it fits in a message, without control characters.
 pub fn short(text: &str) -> String {
-    if text.chars().count() <= 60 { text.to_owned() } else { format!("{}…", text.chars().take(59).collect::<String>()) }
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let cut: String = text.chars().take(61).map(shown).collect();
+    if cut.chars().count() <= 60 { cut } else { cut.chars().take(59).chain(['…']).collect() }
 }
 
 impl Node {

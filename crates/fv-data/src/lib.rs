@@ -76,11 +76,20 @@ impl Catalog {
     /// Reads a compiled catalog; `file` returns the text at a path relative to the index.
     pub fn read(file: impl Fn(&str) -> Option<String>) -> Result<Self, ReadError> {
         let index: Index = read(&file, "index.json")?;
+        for path in [&index.hardware_url, &index.rules_url].into_iter().chain(index.models.iter().map(|model| &model.path)) {
+            // What a catalog names is read and written below its own folder.
+            if path.starts_with('/') || path.contains(['\\', ':']) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(identity("index.json", format!("{path:?} is not a path below the index")));
+            }
+        }
         let hardware: HardwareFile = read(&file, &index.hardware_url)?;
         let rules = read(&file, &index.rules_url)?;
         let mut models = BTreeMap::new();
         for summary in &index.models {
             let model: Model = read(&file, &summary.path)?;
+            if !is_id(&summary.id) || summary.path != format!("models/{}.json", summary.id) {
+                return Err(identity("index.json", format!("{:?} at {:?} is not models/<id>.json", summary.id, summary.path)));
+            }
             let disagreement =
                 [("id", &model.id, &summary.id), ("name", &model.name, &summary.name), ("model_id", &model.model_id, &summary.model_id)]
                     .into_iter()
@@ -112,10 +121,16 @@ impl Catalog {
         self.devices.iter().find(|device| is(&device.id) || device.aliases.iter().any(|alias| is(alias)))
     }
 
-    /// The model with this id, letter case aside.
+    /// The model with this id, letter case aside, or with this checkpoint.
     pub fn model(&self, name: &str) -> Option<&Model> {
-        self.models.values().find(|model| model.id.eq_ignore_ascii_case(name))
+        self.models.values().find(|model| model.id.eq_ignore_ascii_case(name) || model.model_id == name)
     }
+}
+
+/// Lower-case letters and digits, with single `.`, `-` or `_` between them.
+fn is_id(id: &str) -> bool {
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    id.split(['.', '-', '_']).all(|part| !part.is_empty() && part.chars().all(word))
 }
 
 fn identity(file: &str, message: String) -> ReadError {

@@ -184,7 +184,7 @@ schema_only!(
 schema_only!(
     /// A launch environment: strings by name.
     Environment,
-    |_generator| json!({ "type": "object", "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }, "additionalProperties": { "type": "string" } })
+    |_generator| json!({ "type": "object", "propertyNames": { "pattern": "^[^=\u{0}]+$" }, "additionalProperties": { "type": "string" } })
 );
 schema_only!(
     /// A baseline serving configuration: free-form but for the model path and the GPU count.
@@ -245,7 +245,7 @@ schema_only!(
     StagePeaks,
     |_generator| json!({
         "type": "object",
-        "propertyNames": { "pattern": ID },
+        "propertyNames": { "minLength": 1, "maxLength": 100 },
         "additionalProperties": { "type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000 }
     })
 );

@@ -34,7 +34,7 @@ impl Components {
 
     /// The component called `id` and its type, whichever file defines it.
     pub(crate) fn find(&self, id: &str) -> Option<(ComponentType, &Entry<Component>)> {
-        ComponentType::ALL.into_iter().find_map(|kind| Some((kind, self.of(kind).entries.iter().find(|entry| entry.id == id)?)))
+        ComponentType::ALL.into_iter().find_map(|kind| Some((kind, self.of(kind).get(id)?)))
     }
 }
 

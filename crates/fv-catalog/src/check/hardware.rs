@@ -125,7 +125,7 @@ fn aliases(devices: &Devices, findings: &mut Vec<Finding>) {
                 let whose = if name == entry.id { "its own id" } else { "another device's id" };
                 let message = format!("alias `{}` is {whose}", short(alias));
                 let mut finding = at.finding(Code::AliasTaken, span, "already an id", message);
-                if let Some(other) = devices.entries.iter().find(|other| other.id == name) {
+                if let Some(other) = devices.get(&name) {
                     finding = finding.also(other.key.clone(), "this id");
                 }
                 findings.push(finding);

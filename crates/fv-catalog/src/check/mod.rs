@@ -7,14 +7,14 @@ mod origin;
 mod run;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
     sync::{Arc, LazyLock},
 };
 
 use fv_spec::{
     authored::{Coefficient, Component, Hardware, Manifest, RunFile},
-    compiled::{Model, RulesFile, VERSION},
+    compiled::{Device, Model, RulesFile, VERSION},
     family::ComponentType,
     schema,
 };
@@ -92,10 +92,10 @@ pub fn check(sources: &Sources, keep: Keep) -> Checked {
     finding::sort(&mut findings);
 
     let devices = hardware.entries.len();
-    let catalog = (findings.is_empty() && keep == Keep::Catalog).then(|| fv_data::Catalog {
-        models: compiled,
-        devices: hardware.typed().map(|(id, h)| compile::device(id, h)).collect(),
-        rules,
+    let catalog = (findings.is_empty() && keep == Keep::Catalog).then(|| {
+        let mut devices: Vec<Device> = hardware.typed().map(|(id, h)| compile::device(id, h)).collect();
+        devices.sort_by(|a, b| a.id.cmp(&b.id));
+        fv_data::Catalog { models: compiled, devices, rules }
     });
     Checked { findings, capacity_models, devices, catalog }
 }
@@ -147,7 +147,7 @@ fn run_of(sources: &Sources, file: &Arc<SourceFile>, findings: &mut Vec<Finding>
         findings.push(at.finding(Code::DuplicateId, at.value(&["run".into(), "id".into()]), "taken", message));
     }
     let shared = model::Shared { hardware: &hardware, components: &components };
-    run::Placed { at: &at, path: vec!["run".into()], run: &run, manifest: &manifest }.check(&shared, findings);
+    run::Placed { at: &at, path: vec!["run".into()], run: &run, parts: &model::Parts::of(&manifest) }.check(&shared, findings);
     Some((model, run_value))
 }
 
@@ -235,6 +235,7 @@ pub(crate) struct EntryFile<T> {
     pub(crate) read: bool,
     /// In authored order.
     pub(crate) entries: Vec<Entry<T>>,
+    index: HashMap<String, usize>,
 }
 
 /// One entry of a file.
@@ -248,7 +249,7 @@ pub(crate) struct Entry<T> {
 
 impl<T> Default for EntryFile<T> {
     fn default() -> Self {
-        Self { file: None, read: false, entries: Vec::new() }
+        Self { file: None, read: false, entries: Vec::new(), index: HashMap::new() }
     }
 }
 
@@ -259,17 +260,29 @@ impl<T: DeserializeOwned> EntryFile<T> {
         let unread = Self { file: Some(Arc::clone(file)), ..Self::default() };
         let Some((root, value, wrong)) = shaped(file, shape, findings) else { return unread };
         let (Kind::Mapping(nodes), Value::Object(mut values)) = (root.kind, value) else { return unread };
-        let entries = nodes.into_iter().map(|(key, node)| {
-            let bad = wrong.iter().any(|span| span.start >= key.span.start && span.end <= node.span.end.max(key.span.end));
-            let value = values.remove(&key.name).filter(|_| !bad).and_then(|value| decode(file, &node, value, findings));
-            Entry { id: key.name, key: key.span, node, value }
-        });
-        let entries = entries.collect();
-        Self { file: Some(Arc::clone(file)), read: true, entries }
+        let mut starts: Vec<usize> = wrong.iter().map(|span| span.start).collect();
+        starts.sort_unstable();
+        let entries: Vec<Entry<T>> = nodes
+            .into_iter()
+            .map(|(key, node)| {
+                let first = starts.partition_point(|start| *start < key.span.start);
+                let bad = starts.get(first).is_some_and(|start| *start <= node.span.end.max(key.span.end));
+                let value =
+                    values.get_mut(&key.name).filter(|_| !bad).map(Value::take).and_then(|value| decode(file, &node, value, findings));
+                Entry { id: key.name, key: key.span, node, value }
+            })
+            .collect();
+        let index = entries.iter().enumerate().map(|(i, entry)| (entry.id.clone(), i)).collect();
+        Self { file: Some(Arc::clone(file)), read: true, entries, index }
     }
 }
 
 impl<T> EntryFile<T> {
+    /// The entry called `id`.
+    pub(crate) fn get(&self, id: &str) -> Option<&Entry<T>> {
+        self.index.get(id).map(|i| &self.entries[*i])
+    }
+
     /// Entries whose shape is right.
     pub(crate) fn typed(&self) -> impl Iterator<Item = (&str, &T)> {
         self.entries.iter().filter_map(|entry| Some((entry.id.as_str(), entry.value.as_ref()?)))

@@ -8,24 +8,27 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::{At, ManifestType as Manifest, model::Shared};
+use super::{
+    At,
+    model::{Parts, Shared},
+};
 use crate::{
     codes::Code,
     finding::{Finding, suggest},
     yaml::{Step, short},
 };
 
-pub(crate) fn check(at: &At, manifest: &Manifest, shared: &Shared, findings: &mut Vec<Finding>) {
-    let runs = manifest.capacity.iter().flat_map(|capacity| &capacity.reference_runs);
+pub(crate) fn check(at: &At, parts: &Parts, shared: &Shared, findings: &mut Vec<Finding>) {
     let mut seen = BTreeMap::new();
-    for (i, run) in runs.enumerate() {
+    for (i, run) in parts.runs.iter().enumerate() {
+        let Some(run) = run else { continue };
         let path = vec!["capacity".into(), "reference_runs".into(), Step::Index(i)];
         let id = at.value(&[&path[..], &["id".into()]].concat());
         if let Some(first) = seen.insert(run.id.as_str(), id.clone()) {
             let message = format!("two reference runs are called `{}`", short(&run.id));
             findings.push(at.finding(Code::DuplicateId, id, "again here", message).also(first, "first here"));
         }
-        Placed { at, path, run, manifest }.check(shared, findings);
+        Placed { at, path, run, parts }.check(shared, findings);
     }
 }
 
@@ -34,7 +37,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) at: &'a At<'a>,
     pub(crate) path: Vec<Step<'a>>,
     pub(crate) run: &'a ReferenceRun,
-    pub(crate) manifest: &'a Manifest,
+    pub(crate) parts: &'a Parts<'a>,
 }
 
 impl Placed<'_> {
@@ -80,7 +83,7 @@ impl Placed<'_> {
         if !devices.read {
             return;
         }
-        let Some(entry) = devices.entries.iter().find(|entry| entry.id == self.run.hardware) else {
+        let Some(entry) = devices.get(&self.run.hardware) else {
             let alias = devices
                 .typed()
                 .find(|(_, device)| device.aliases.iter().flatten().any(|alias| alias.eq_ignore_ascii_case(&self.run.hardware)));
@@ -93,7 +96,8 @@ impl Placed<'_> {
             return;
         };
         let Some(device) = &entry.value else { return };
-        let mut capacity = (device.memory.nominal.bytes(), "the card");
+        let reported = device.memory.reported.map_or(0, |reported| reported.value << 20);
+        let mut capacity = (device.memory.nominal.bytes().max(reported), "the card");
         if let Some(partition) = &self.run.hardware_partition {
             let known = device.partitions.iter().flatten();
             if let Some(found) = known.clone().find(|known| known.id == *partition) {
@@ -105,11 +109,25 @@ impl Placed<'_> {
                 return;
             }
         }
+        self.peaks_within(capacity.0, capacity.1, findings);
         if let Some(allocation) = self.run.hardware_allocation_gb
             && allocation > bytes_to_gb(capacity.0)
         {
             let message = format!("the allocation is larger than {} ({} GB)", capacity.1, bytes_to_gb(capacity.0));
             findings.push(self.finding(Code::RunAllocation, &["hardware_allocation_gb".into()], "too large", message));
+        }
+    }
+
+    /// No measured peak is larger than the memory it was measured in.
+    fn peaks_within(&self, capacity: u64, whose: &str, findings: &mut Vec<Finding>) {
+        #[expect(clippy::cast_precision_loss, reason = "capacities stay below 2^53")]
+        let gib = capacity as f64 / f64::from(1 << 30);
+        for (i, peaks) in self.run.memory.iter().flat_map(|memory| &memory.per_gpu).enumerate() {
+            if peaks.request_peak > gib {
+                let message = format!("a peak of {:.4} GiB, {whose} has {gib:.2} GiB", peaks.request_peak);
+                let path = ["memory".into(), "per_gpu".into(), i.into(), "request_peak".into()];
+                findings.push(self.finding(Code::CapacityOrder, &path, "more than there is", message).help("GB / 1.073741824 = GiB"));
+            }
         }
     }
 
@@ -155,11 +173,13 @@ impl Placed<'_> {
 
     fn deployment(&self, findings: &mut Vec<Finding>) {
         let context = &self.run.context;
-        let known = &self.manifest.deployments;
-        match known.iter().find(|deployment| deployment.id == context.deployment) {
+        let known = || self.parts.deployments.iter().copied().flatten();
+        match known().find(|deployment| deployment.id == context.deployment) {
+            // It may be one whose shape is wrong.
+            None if self.parts.deployments.contains(&None) => {}
             None => {
                 let message = format!("the model has no deployment `{}`", short(&context.deployment));
-                let help = suggest(&context.deployment, known.iter().map(|deployment| deployment.id.as_str()), "deployments");
+                let help = suggest(&context.deployment, known().map(|deployment| deployment.id.as_str()), "deployments");
                 findings.push(
                     self.finding(Code::RunDeployment, &["context".into(), "deployment".into()], "not a deployment", message).help(help),
                 );
@@ -210,14 +230,13 @@ impl Placed<'_> {
 
     /// The recorded configuration is of this model and of as many GPUs as the run.
     fn config(&self, findings: &mut Vec<Finding>) {
-        let model = &self.manifest.baseline["generator"]["model_path"];
         let generator = self.run.context.config.get("generator").unwrap_or(&Value::Null);
         let path: [Step; 3] = ["context".into(), "config".into(), "generator".into()];
-        if generator["model_path"] != *model {
+        if let Some(model) = self.parts.model_path()
+            && generator["model_path"] != model
+        {
             let message = match generator["model_path"].as_str() {
-                Some(other) => {
-                    format!("the configuration is of `{}`, this model is `{}`", short(other), short(model.as_str().unwrap_or_default()))
-                }
+                Some(other) => format!("the configuration is of `{}`, this model is `{}`", short(other), short(model)),
                 None => "the configuration does not say which model it is of".to_owned(),
             };
             let span = self.at.value(&self.found(&[&path[..], &["model_path".into()]].concat()));
@@ -270,7 +289,7 @@ impl Placed<'_> {
             for (stage, peak) in &peaks.stages {
                 if *peak > peaks.request_peak {
                     let path = [&item[..], &["stages".into(), stage.as_str().into()]].concat();
-                    let message = format!("stage `{}` peaks at {peak} GiB, its request at {} GiB", short(stage), peaks.request_peak);
+                    let message = format!("stage `{}` peaks at {peak:.4} GiB, its request at {:.4} GiB", short(stage), peaks.request_peak);
                     findings.push(self.finding(Code::StagePeak, &path, "more than the request", message));
                 }
             }

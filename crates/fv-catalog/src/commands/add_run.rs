@@ -17,6 +17,8 @@ pub(crate) fn add_run(context: &mut Context, file: &Path) -> Done {
     if !file.exists() {
         return Err(Stop::Usage(format!("{}: no such file", file.display())));
     }
+    // Two runs added at once must not overwrite each other: whoever comes second reads what the first wrote.
+    let lock = fs::File::open(&folder).and_then(|folder| folder.lock().map(|()| folder));
     let mut sources = read(&folder)?;
     let before = check(&sources, Keep::Nothing);
     if !before.findings.is_empty() {
@@ -47,6 +49,7 @@ pub(crate) fn add_run(context: &mut Context, file: &Path) -> Done {
     }
     let mark = &raw[..raw.len() - body.len()];
     write::replace(&path, &format!("{mark}{edited}")).map_err(io)?;
+    drop(lock);
     let id = run["id"].as_str().unwrap_or_default();
     Ok(writeln!(context.out, "Added run `{id}` to {}", path.display())?)
 }

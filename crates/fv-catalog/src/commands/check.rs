@@ -23,7 +23,7 @@ pub(crate) fn check(context: &mut Context) -> Done {
         }
         origin => {
             let catalog = context.catalog()?;
-            let which = if matches!(origin, Origin::Embedded) { " (the catalog built into this program)" } else { " (compiled)" };
+            let which = if matches!(origin, Origin::Embedded) { "the catalog built into this program" } else { "a compiled catalog" };
             let checked =
                 Checked { findings: Vec::new(), capacity_models: catalog.models.len(), devices: catalog.devices.len(), catalog: None };
             report(context, checked, which)
@@ -39,7 +39,8 @@ fn report(context: &mut Context, checked: Checked, which: &str) -> Done {
         return context.findings(&[]);
     }
     let Checked { capacity_models, devices, .. } = checked;
-    Ok(writeln!(context.out, "Validated {capacity_models} capacity model(s) and {devices} hardware variant(s){which}")?)
+    writeln!(context.out, "Validated {capacity_models} capacity model(s) and {devices} hardware variant(s)")?;
+    if which.is_empty() { Ok(()) } else { Ok(writeln!(context.err, "{which}")?) }
 }
 
 /// Editors write a file in several steps; wait until they have stopped.
@@ -72,9 +73,15 @@ pub(crate) fn watch(context: &mut Context) -> Done {
 
 fn check_once(context: &mut Context, folder: &Path) -> Done {
     let started = Instant::now();
-    let checked = check_sources(&read(folder)?, Keep::Nothing);
+    let sources = match read(folder) {
+        Ok(sources) => sources,
+        // A branch is being switched, say.
+        Err(Stop::Usage(why)) => return Ok(writeln!(context.err, "waiting: {why}")?),
+        Err(stop) => return Err(stop),
+    };
+    let checked = check_sources(&sources, Keep::Nothing);
     let took = started.elapsed().as_millis();
-    match report(context, checked, &format!(" in {took} ms")) {
+    match report(context, checked, &format!("in {took} ms")) {
         Err(Stop::Findings(findings)) => context.findings(&findings)?,
         other => other?,
     }

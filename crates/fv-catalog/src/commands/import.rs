@@ -1,15 +1,19 @@
 //! `import-log`.
 
-use std::{fs, io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use fv_catalog::{
     import_log::{self, Options, PeakMetric},
     output::Format,
+    sources,
 };
 use serde_json::json;
 
 use crate::cli::{Context, Done, Stop};
+
+/// Logs larger than this are refused: 256 MiB.
+const MAX_LOG_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportLog {
@@ -39,7 +43,7 @@ enum Peak {
 pub(crate) fn import_log(context: &mut Context, arguments: &ImportLog) -> Done {
     let mut files = Vec::new();
     for path in &arguments.files {
-        let bytes = fs::read(path).map_err(|error| Stop::Usage(format!("{}: {error}", path.display())))?;
+        let bytes = sources::bytes(path, MAX_LOG_BYTES).map_err(|(_, why)| Stop::Usage(format!("{}: {why}", path.display())))?;
         files.push((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()));
     }
     let metric = match arguments.metric {
