@@ -133,7 +133,7 @@ impl Finding {
         self
     }
 
-    /// The same without any credential-like value in its words.
+    /// The same as it may be shown: without any credential-like value or control character in its words.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut finding = self.clone();
@@ -145,11 +145,18 @@ impl Finding {
                     *text = text.replace(value, "***");
                 }
             };
-            redact(&mut finding.message);
-            finding.labels.iter_mut().for_each(|label| redact(&mut label.text));
-            finding.help.iter_mut().for_each(redact);
+            finding.words().for_each(redact);
+        }
+        // Names from the file may hold what a terminal obeys.
+        for text in finding.words().filter(|text| text.contains(char::is_control)) {
+            *text = text.replace(char::is_control, "\u{fffd}");
         }
         finding
+    }
+
+    /// Everything it says.
+    fn words(&mut self) -> impl Iterator<Item = &mut String> {
+        std::iter::once(&mut self.message).chain(self.labels.iter_mut().map(|label| &mut label.text)).chain(self.help.as_mut())
     }
 
     /// Secrets that its words may repeat: all of the file, or those of its lines in a file that has very many.

@@ -94,7 +94,8 @@ fn boundary(text: &str, offset: usize) -> usize {
     offset
 }
 
-/// A part of a file with credentials replaced by stars, of the same length so that places stay true.
+/// A part of a file with credentials replaced by stars and control characters by marks, of the same length so that
+/// places stay true.
 fn masked(file: &SourceFile, part: &Span) -> Vec<u8> {
     let mut bytes = file.text.as_bytes()[part.clone()].to_vec();
     let first = file.secrets().partition_point(|secret| secret.value.end <= part.start);
@@ -103,6 +104,9 @@ fn masked(file: &SourceFile, part: &Span) -> Vec<u8> {
         for byte in bytes.get_mut(start..end).into_iter().flatten().filter(|byte| !byte.is_ascii_whitespace()) {
             *byte = b'*';
         }
+    }
+    for byte in bytes.iter_mut().filter(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
+        *byte = if *byte == b'\r' { b' ' } else { b'?' };
     }
     bytes
 }
