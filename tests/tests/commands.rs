@@ -12,7 +12,11 @@ use std::{
     time::Duration,
 };
 
-use fv_catalog::{check::Keep, sources::Sources, write};
+use fv_catalog::{
+    check::{Keep, check},
+    sources::Sources,
+    write,
+};
 use fv_tests::{base, edited, program, root, write_sources};
 
 const MODEL: &str = "models/example.yaml";
@@ -82,6 +86,7 @@ fn exit_codes_tell_findings_from_wrong_usage() {
         (0, "--version"),
         (0, "find card"),
         (0, "find example card"),
+        (1, "find zzzzzz"),
         (1, "--check --catalog faulty"),
         (1, "--check --catalog faulty --format json"),
         (1, "--preview example --catalog faulty"),
@@ -92,7 +97,6 @@ fn exit_codes_tell_findings_from_wrong_usage() {
         (2, "--check build --out compiled"),
         (2, "--check --preview example"),
         (2, "--preview exmple"),
-        (2, "find zzzzzz"),
         (2, "list models --format sarif"),
         (2, "list"),
         (2, "--check --catalog nowhere"),
@@ -163,23 +167,23 @@ fn colour_is_for_terminals_unless_asked_for() {
 fn the_catalog_comes_from_the_option_then_the_variable_then_the_folder() {
     let place = Place::with(&base());
     write_sources(&faulty(), &place.path("faulty"));
-    let check = |arguments: &[&str], variable: &str| {
+    let code = |arguments: &[&str], variable: &str| {
         let mut command = place.command(&[&["--check"], arguments].concat());
         command.env("FV_CATALOG", variable);
         finish(command).0
     };
-    assert_eq!(check(&[], "faulty"), 1);
-    assert_eq!(check(&["--catalog", "catalog"], "faulty"), 0);
-    assert_eq!(check(&[], "nowhere"), 2);
+    assert_eq!(code(&[], "faulty"), 1);
+    assert_eq!(code(&["--catalog", "catalog"], "faulty"), 0);
+    assert_eq!(code(&[], "nowhere"), 2);
+    assert_eq!(code(&[], ""), 0, "an empty variable is an unset one");
     assert_eq!(place.run(&["--check"]).0, 0);
 }
 
 #[test]
 fn outside_a_checkout_the_built_in_catalog_answers() {
     let place = Place::empty();
-    let (code, out, _) = place.run(&["--check"]);
-    assert_eq!(code, 0);
-    assert!(out.contains("(the catalog built into this program)"), "{out}");
+    let (code, _, err) = place.run(&["--check"]);
+    assert_eq!((code, err.as_str()), (0, "the catalog built into this program\n"));
     assert!(place.run(&["list", "models"]).1.lines().count() > 10);
     assert_eq!(place.run(&["build", "--out", "compiled"]).0, 0);
     for (path, text) in fv_data::embedded_files() {
@@ -361,16 +365,21 @@ fn a_folder_that_cannot_be_written_is_left_as_it_is() {
 #[test]
 fn a_model_that_is_gone_takes_its_file_with_it() {
     let place = Place::with(&base());
-    let catalog = fv_catalog::check::check(&base(), Keep::Catalog).catalog.expect("sound");
-    assert_eq!(place.run(&["build", "--out", "compiled"]).1, "Compiled 1 model(s) and 2 device(s) to compiled, 4 file(s) changed\n");
-    assert_eq!(place.run(&["build", "--out", "compiled"]).1, "Compiled 1 model(s) and 2 device(s) to compiled, 0 file(s) changed\n");
-    fs::write(place.path("compiled/models/gone.json"), "{}").expect("written");
-    fs::write(place.path("compiled/models/notes.txt"), "mine").expect("written");
-    fs::write(place.path("compiled/index.json"), "{}").expect("written");
-    assert_eq!(place.run(&["build", "--out", "compiled"]).1, "Compiled 1 model(s) and 2 device(s) to compiled, 2 file(s) changed\n");
-    let mut want: Vec<(PathBuf, Vec<u8>)> =
-        write::compiled(&catalog).into_iter().map(|(path, text)| (path.into(), text.into_bytes())).collect();
-    want.push(("models/notes.txt".into(), b"mine".to_vec()));
+    let model = fs::read_to_string(place.path("catalog").join(MODEL)).expect("written");
+    fs::write(place.path("catalog/models/other.yaml"), model).expect("written");
+    let build = |models, changed| {
+        let want = format!("Compiled {models} model(s) and 2 device(s) to compiled, {changed} file(s) changed\n");
+        assert_eq!(place.run(&["build", "--out", "compiled"]).1, want);
+    };
+    build(2, 5);
+    build(2, 0);
+    fs::write(place.path("compiled/models/mine.json"), "{}").expect("written");
+    fs::remove_file(place.path("catalog/models/other.yaml")).expect("removed");
+    build(1, 2); // The model and the index.
+
+    let catalog = check(&base(), Keep::Catalog).catalog.expect("sound");
+    let files = write::compiled(&catalog).into_iter().chain([("models/mine.json".to_owned(), "{}".to_owned())]);
+    let mut want: Vec<(PathBuf, Vec<u8>)> = files.map(|(path, text)| (path.into(), text.into_bytes())).collect();
     want.sort();
     assert!(files_below(&place.path("compiled")) == want);
 }
@@ -400,7 +409,7 @@ fn watch_checks_again_after_a_save() {
         let patience = Duration::from_secs(20);
         while !lines.recv_timeout(patience).unwrap_or_else(|_| panic!("no line with {want:?} came")).contains(want) {}
     };
-    next("Validated 1 capacity model(s) and 2 hardware variant(s) in ");
+    next("Validated 1 capacity model(s) and 2 hardware variant(s)");
     let path = place.path("catalog").join(MODEL);
     let text = fs::read_to_string(&path).expect("written");
     fs::write(&path, text.replace("title:", "titel:")).expect("written");

@@ -16,14 +16,20 @@ pub struct Secret {
 pub fn secrets(text: &str) -> Vec<Secret> {
     let mut found: Vec<Secret> = Vec::new();
     let mut lines = lines(text).peekable();
+    let armoured = text.contains("-----BEGIN");
     while let Some((start, line)) = lines.next() {
-        if line.contains("-----BEGIN") {
+        if armoured && line.contains("-----BEGIN") {
             // A key in armour: everything to its end.
             let mut end = start + line.len();
             while let Some((start, next)) = lines.next_if(|(_, next)| !next.contains("-----END")) {
                 end = start + next.len();
             }
             found.push(Secret { key: None, value: start + line.len() - line.trim_start().len()..end });
+            continue;
+        }
+        // Most lines hold neither a telling name nor a telling value, and end here.
+        let named = might_be_secret(line);
+        if !named && !might_hold_secret(line) {
             continue;
         }
         let line_keys: Vec<Span> = keys(line).collect();
@@ -150,29 +156,32 @@ fn words_of(line: &str) -> impl Iterator<Item = Span> {
     })
 }
 
+/// How well-known tokens begin, and how long they are at least.
+const PREFIXES: [(&str, usize); 12] = [
+    ("hf_", 20),
+    ("sk-", 20),
+    ("ghp_", 20),
+    ("gho_", 20),
+    ("github_pat_", 20),
+    ("glpat-", 16),
+    ("xoxb-", 16),
+    ("xoxp-", 16),
+    ("AKIA", 16),
+    ("ASIA", 16),
+    ("AIza", 30),
+    ("nvapi-", 20),
+];
+
 /// The parts of a word that are secret by their form.
 fn secret_parts(word: &str) -> Vec<Span> {
-    const PREFIXES: [(&str, usize); 12] = [
-        ("hf_", 20),
-        ("sk-", 20),
-        ("ghp_", 20),
-        ("gho_", 20),
-        ("github_pat_", 20),
-        ("glpat-", 16),
-        ("xoxb-", 16),
-        ("xoxp-", 16),
-        ("AKIA", 16),
-        ("ASIA", 16),
-        ("AIza", 30),
-        ("nvapi-", 20),
-    ];
     let mut parts = Vec::new();
-    for (prefix, length) in PREFIXES {
-        let Some(start) = word.find(prefix) else { continue };
-        let boundary = word[..start].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
-        let end = word[start..].find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))).map_or(word.len(), |i| start + i);
-        let body = &word[(start + prefix.len()).min(end)..end];
-        if boundary && end - start >= length && body.chars().any(|c| c.is_ascii_digit() || c.is_ascii_uppercase()) {
+    let bytes = word.as_bytes();
+    for start in (0..bytes.len()).filter(|i| *i == 0 || !bytes[i - 1].is_ascii_alphanumeric()) {
+        let Some((prefix, length)) = PREFIXES.iter().find(|(prefix, _)| bytes[start..].starts_with(prefix.as_bytes())) else { continue };
+        let end =
+            bytes[start..].iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))).map_or(word.len(), |i| start + i);
+        let body = &bytes[(start + prefix.len()).min(end)..end];
+        if end - start >= *length && body.iter().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase()) {
             parts.push(start..end);
         }
     }
@@ -204,7 +213,32 @@ fn secret_parts(word: &str) -> Vec<Span> {
 fn might_be_secret(name: &str) -> bool {
     const HINTS: [&[u8]; 7] = [b"pass", b"secret", b"token", b"key", b"cred", b"auth", b"cookie"];
     let name = name.as_bytes();
-    HINTS.iter().any(|hint| name.windows(hint.len()).any(|window| window.eq_ignore_ascii_case(hint)))
+    (0..name.len()).any(|i| {
+        let hint: &[u8] = match name[i] | 0x20 {
+            b'p' => HINTS[0],
+            b's' => HINTS[1],
+            b't' => HINTS[2],
+            b'k' => HINTS[3],
+            b'a' => HINTS[5],
+            b'c' if name.get(i + 1).is_some_and(|b| b | 0x20 == b'r') => HINTS[4],
+            b'c' => HINTS[6],
+            _ => return false,
+        };
+        name.len() >= i + hint.len() && name[i..i + hint.len()].eq_ignore_ascii_case(hint)
+    })
+}
+
+/// Whether a line may hold a value that is secret by its form.
+fn might_hold_secret(line: &str) -> bool {
+    let bytes = line.as_bytes();
+    (0..bytes.len()).any(|i| match bytes[i] {
+        b'@' => true,
+        b'h' | b's' | b'g' | b'x' | b'A' | b'n' | b'B' => {
+            (i == 0 || !bytes[i - 1].is_ascii_alphanumeric())
+                && (PREFIXES.iter().any(|(prefix, _)| bytes[i..].starts_with(prefix.as_bytes())) || bytes[i..].starts_with(b"Bearer "))
+        }
+        _ => false,
+    })
 }
 
 /// Names of secrets: a word such as `token` or `password`, or `key` after `api`, `access`, `secret` or `private`.

@@ -24,6 +24,8 @@ pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 const WEIGHTS: &str = ".safetensors";
 const INDEX: &str = ".safetensors.index.json";
+/// In the name of every index, variants such as `model.safetensors.index.fp16.json` included.
+const INDEX_MARK: &str = ".safetensors.index.";
 
 /// Why a checkpoint could not be inspected.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,18 @@ pub enum InspectError {
         found: String,
         /// What may be there.
         allowed: String,
+    },
+    /// The file is shorter than it says.
+    #[error("{file}: the file ends early: {announced} bytes of {part} announced, {present} present; download it again")]
+    Cut {
+        /// The file.
+        file: String,
+        /// The header or the data.
+        part: &'static str,
+        /// The bytes that it should have.
+        announced: u64,
+        /// The bytes that it has.
+        present: u64,
     },
     /// One tensor is not what it should be.
     #[error("{file}: tensor `{tensor}`: found {found}; allowed: {allowed}")]
@@ -73,7 +87,7 @@ pub struct Report {
     pub unmapped_tensors: Vec<Placed>,
     /// Names of tensors.
     pub tensors: u64,
-    /// Elements of floating tensors; none unless every shard was read and agrees with the index.
+    /// Elements of floating and complex tensors; none unless every shard was read and agrees with the index.
     pub parameter_count: Option<u64>,
     /// Elements of integer, boolean and scale-only storage, which are no parameters one by one.
     pub packed_elements: u64,
@@ -190,7 +204,7 @@ fn find(path: &Path) -> Result<Set, InspectError> {
     let name = file_name(path);
     if fs::metadata(path).map_err(io_error(path))?.is_dir() {
         find_in_folder(path)
-    } else if name.contains(".safetensors.index.") && path.extension() == Some("json".as_ref()) {
+    } else if name.contains(INDEX_MARK) && path.extension() == Some("json".as_ref()) {
         find_by_index(path)
     } else if name.ends_with(WEIGHTS) {
         Ok(Set { files: vec![path.to_owned()], missing: absent_siblings(&[name]), ..Set::default() })
@@ -297,13 +311,16 @@ const fn dtype(name: &'static str, bits: u8, parameters: bool) -> Dtype {
     Dtype { name, bits, parameters }
 }
 
-static DTYPES: [Dtype; 19] = [
+static DTYPES: [Dtype; 22] = [
+    dtype("C64", 64, true),
     dtype("F64", 64, true),
     dtype("F32", 32, true),
     dtype("F16", 16, true),
     dtype("BF16", 16, true),
     dtype("F8_E4M3", 8, true),
     dtype("F8_E5M2", 8, true),
+    dtype("F8_E4M3FNUZ", 8, true),
+    dtype("F8_E5M2FNUZ", 8, true),
     dtype("F6_E2M3", 6, true),
     dtype("F6_E3M2", 6, true),
     dtype("F4", 4, true),
@@ -351,12 +368,38 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
     }
 }
 
+/// A size or an offset.
+#[derive(Clone, Copy)]
+struct Size(u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Size;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number from 0 to 2^64 - 1")
+            }
+            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Size, E> {
+                Ok(Size(value))
+            }
+            fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Size, E> {
+                Err(E::custom(format!("{value} is negative; sizes and offsets are 0 or more")))
+            }
+            fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Size, E> {
+                Err(E::custom(format!("{value} is no whole number below 2^64, as sizes and offsets are")))
+            }
+        }
+        deserializer.deserialize_any(Number)
+    }
+}
+
 /// A tensor as the header states it.
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
-    shape: Vec<u64>,
-    data_offsets: (u64, u64),
+    shape: Vec<Size>,
+    data_offsets: (Size, Size),
 }
 
 /// A tensor whose statement holds.
@@ -415,9 +458,12 @@ fn read_part(mut reader: impl Read, len: u64, path: &Path) -> Result<Part, Inspe
     let mut prefix = [0; 8];
     reader.read_exact(&mut prefix).map_err(io_error(path))?;
     let header_len = u64::from_le_bytes(prefix);
-    let most = room.min(MAX_HEADER_BYTES);
-    if header_len > most {
-        return Err(file_error(path, &format!("a header of {header_len} bytes in a file of {len}"), &format!("at most {most}")));
+    if header_len > MAX_HEADER_BYTES {
+        return Err(file_error(path, &format!("a header of {header_len} bytes"), &format!("at most {MAX_HEADER_BYTES} bytes")));
+    }
+    let cut = |part, announced, present| Err(InspectError::Cut { file: path.display().to_string(), part, announced, present });
+    if header_len > room {
+        return cut("header", header_len, room);
     }
     let mut header = Vec::new();
     reader.take(header_len).read_to_end(&mut header).map_err(io_error(path))?;
@@ -426,24 +472,28 @@ fn read_part(mut reader: impl Read, len: u64, path: &Path) -> Result<Part, Inspe
         file_error(path, &format!("a header that is wrong: {}", shown(&error.to_string())), allowed)
     })?;
     let data_len = room - header_len;
-    let mut tensors = entries.0.into_iter().map(|(name, entry)| check(name, &entry, data_len, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut tensors = entries.0.into_iter().map(|(name, entry)| check(name, &entry, path)).collect::<Result<Vec<_>, _>>()?;
+    let announced = tensors.iter().map(|tensor| tensor.end).max().unwrap_or(0);
+    if announced > data_len {
+        return cut("data", announced, data_len);
+    }
     let shared = share(&mut tensors, path)?;
     let used = tensors.iter().map(Tensor::bytes).fold(0, u64::saturating_add);
     Ok(Part { file: path.display().to_string(), tensors, shared, unused_bytes: data_len.saturating_sub(used) })
 }
 
-fn check(name: String, entry: &Entry, data_len: u64, path: &Path) -> Result<Tensor, InspectError> {
+fn check(name: String, entry: &Entry, path: &Path) -> Result<Tensor, InspectError> {
     let wrong = |found: String, allowed: String| Err(tensor_error(path, &name, found, allowed));
     let Some(dtype) = DTYPES.iter().find(|dtype| dtype.name == entry.dtype) else {
         let known: Vec<&str> = DTYPES.iter().map(|dtype| dtype.name).collect();
         return wrong(format!("the dtype `{}`", shown(&entry.dtype)), known.join(", "));
     };
-    let (begin, end) = entry.data_offsets;
-    if begin > end || end > data_len {
-        return wrong(format!("data_offsets [{begin}, {end}]"), format!("an ascending range within 0..{data_len}, the file's data"));
+    let (Size(begin), Size(end)) = entry.data_offsets;
+    if begin > end {
+        return wrong(format!("data_offsets [{begin}, {end}]"), "the offset of the first byte, then that behind the last".to_owned());
     }
-    let shape = || shown(&format!("{:?}", entry.shape.iter().take(16).collect::<Vec<_>>()));
-    let Some(elements) = entry.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size)) else {
+    let shape = || shown(&format!("{:?}", entry.shape.iter().take(16).map(|size| size.0).collect::<Vec<_>>()));
+    let Some(elements) = entry.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(size.0)) else {
         return wrong(format!("the shape {}", shape()), "fewer than 2^64 elements".to_owned());
     };
     let bits = u128::from(elements) * u128::from(dtype.bits);
@@ -646,14 +696,40 @@ fn block_of(name: &str) -> Option<(&str, u64)> {
     None
 }
 
-/// A catalog entry for review, in the authored form; none without a parameter count.
-pub fn candidate_yaml(report: &Report, id: &str) -> Option<String> {
-    let id = yaml_text(id);
-    let mut out = format!("{id}:\n  name: {id}\n");
+/// What an entry for the files at `path` would be called: the name of the file or folder, without endings and shard numbers.
+pub fn draft_name(path: &Path) -> String {
+    let name = file_name(path);
+    if let Some((prefix, _, _)) = shard_parts(&name) {
+        return prefix.to_owned();
+    }
+    name.split_once(INDEX_MARK).map(|(front, _)| front).or_else(|| name.strip_suffix(WEIGHTS)).unwrap_or(&name).to_owned()
+}
+
+/// A catalog entry for review, in the authored form, under an id made of `name`.
+///
+/// # Errors
+/// Why nothing is drafted.
+pub fn candidate_yaml(report: &Report, name: &str) -> Result<String, &'static str> {
+    if report.tensors == 0 && report.missing_shards.is_empty() {
+        return Err("the files hold no tensors");
+    }
+    let Some(parameters) = report.parameter_count else {
+        return Err("shards or tensors are missing, or not where the index puts them, so that there is no parameter count");
+    };
+    let Some(parameters) = Count::new(parameters) else {
+        return Err(if parameters == 0 {
+            "no element of the files counts as a parameter"
+        } else {
+            "the parameters are more than a catalog may state"
+        });
+    };
+    let id = id_text(name, "component");
+    let name = if name.trim().is_empty() { &id } else { name };
+    let mut out = format!("{}:\n  name: {}\n", yaml_text(&id), yaml_text(name));
     for note in &report.notes {
         let _ = writeln!(out, "  # {}", shown(note));
     }
-    let _ = writeln!(out, "  parameter_count: {}", Count::new(report.parameter_count?)?);
+    let _ = writeln!(out, "  parameter_count: {parameters}");
     // A list without two blocks alike, such as the stages of a VAE, says nothing about streaming block by block.
     let lists: Vec<&BlockList> = report.blocks.iter().filter(|list| (list.groups.len() as u64) < list.count).collect();
     match lists.as_slice() {
@@ -664,7 +740,7 @@ pub fn candidate_yaml(report: &Report, id: &str) -> Option<String> {
         lists => out.push_str(&block_groups(lists)),
     }
     out.push_str("  # Before this entry is used, add each source with its url and the day it was checked.\n  sources: []\n");
-    Some(out)
+    Ok(out)
 }
 
 fn block_groups(lists: &[&BlockList]) -> String {
@@ -731,28 +807,29 @@ fn sizes(groups: &[AlikeBlocks]) -> String {
     if texts.is_empty() { "no list of blocks".to_owned() } else { joined(&texts) }
 }
 
-/// The report for people.
+/// The report for people; sums of an incomplete checkpoint say so.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     let row = |cells: &[&str]| cells.iter().map(|cell| shown(cell)).collect::<Vec<_>>();
     let parameters = report.parameter_count.map_or_else(|| "unknown".to_owned(), grouped);
+    let sum = |label: &str| if report.parameter_count.is_some() { label.to_owned() } else { format!("{label}, read so far") };
     table(
         &mut out,
         &[
             row(&["files", &grouped(report.files.len() as u64)]),
-            row(&["tensors", &grouped(report.tensors)]),
+            row(&[&sum("tensors"), &grouped(report.tensors)]),
             row(&["parameters", &parameters]),
-            row(&["packed elements", &grouped(report.packed_elements)]),
-            row(&["stored bytes", &grouped(report.stored_bytes)]),
+            row(&[&sum("packed elements"), &grouped(report.packed_elements)]),
+            row(&[&sum("stored bytes"), &grouped(report.stored_bytes)]),
         ],
     );
-    let mut dtypes = vec![row(&["dtype", "tensors", "elements", "bytes"])];
+    let mut dtypes = vec![row(&[&sum("dtype"), "tensors", "elements", "bytes"])];
     dtypes.extend(report.by_dtype.iter().map(|d| row(&[&d.dtype, &grouped(d.tensors), &grouped(d.elements), &grouped(d.bytes)])));
     table(&mut out, &dtypes);
-    let mut modules = vec![row(&["module", "parameters"])];
+    let mut modules = vec![row(&[&sum("module"), "parameters"])];
     modules.extend(report.modules.iter().map(|module| row(&[&module.name, &grouped(module.parameters)])));
     table(&mut out, &modules);
-    let mut blocks = vec![row(&["blocks", "first", "count", "parameters each"])];
+    let mut blocks = vec![row(&[&sum("blocks"), "first", "count", "parameters each"])];
     for list in &report.blocks {
         let groups = list.groups.iter();
         blocks.extend(groups.map(|g| row(&[&list.prefix, &g.first.to_string(), &grouped(g.count), &grouped(g.parameters_per_block)])));
@@ -803,7 +880,7 @@ fn grouped(number: u64) -> String {
 }
 
 /// A text of unknown origin for messages: one line, at most 200 characters, no control characters.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let mut short: String =
         text.chars().take(200).map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { '\u{fffd}' } else { c }).collect();
     if short.len() < text.len() {
@@ -967,7 +1044,9 @@ mod tests {
         let report = inspect(dir.path()).expect("valid");
         assert_eq!((report.missing_shards.as_slice(), report.parameter_count), (["m-2.safetensors".to_owned()].as_slice(), None));
         assert!(report.missing_tensors.is_empty());
-        assert_eq!(candidate_yaml(&report, "x"), None);
+        assert!(candidate_yaml(&report, "x").expect_err("nothing").starts_with("shards or tensors are missing"));
+        let text = render(&report);
+        assert!(text.contains("stored bytes, read so far") && text.contains("module, read so far  parameters\n"), "{text}");
         let differences = against(&report, &component("x: {name: X, parameter_count: 5, sources: []}"));
         assert!(differences[0].found.contains("incomplete"), "{differences:?}");
         let numbered =
@@ -1035,9 +1114,12 @@ mod tests {
             ("c.scales", "F8_E8M0", &[1], [31, 32]),
             ("d", "F6_E2M3", &[4], [32, 35]),
             ("ids", "I64", &[], [35, 43]),
+            ("e", "F8_E4M3FNUZ", &[3], [43, 46]),
+            ("f", "F8_E5M2FNUZ", &[2], [46, 48]),
+            ("freqs", "C64", &[2], [48, 64]),
         ];
-        let report = inspect_rows(rows, 43).expect("valid");
-        assert_eq!((report.parameter_count, report.packed_elements), (Some(16 + 1 + 6 + 4), 8 + 1 + 1));
+        let report = inspect_rows(rows, 64).expect("valid");
+        assert_eq!((report.parameter_count, report.packed_elements), (Some(16 + 1 + 6 + 4 + 3 + 2 + 2), 8 + 1 + 1));
         assert!(report.notes.iter().any(|note| note.contains("not a parameter count")));
         assert!(report.notes.iter().any(|note| note.contains("`scale`")));
         assert!(candidate_yaml(&report, "x").expect("a candidate").contains("# 10 elements"));
@@ -1049,9 +1131,13 @@ mod tests {
         refused(one("F32", &[2, 3], [0, 16]), &["m.safetensors", "`t`", "16 bytes for F32 [2, 3]", "24 bytes"]);
         refused(one("F4", &[3], [0, 2]), &["`t`", "not 12 bits"]);
         refused(one("F128", &[1], [0, 16]), &["`t`", "`F128`", "BF16"]);
-        refused(one("F32", &[8], [0, 32]), &["`t`", "[0, 32]", "0..16"]);
+        refused(
+            one("F32", &[8], [0, 32]),
+            &["m.safetensors: the file ends early: 32 bytes of data announced, 16 present; download it again"],
+        );
         refused(one("F32", &[1], [8, 4]), &["`t`", "[8, 4]"]);
-        refused(one("U8", &[1], [u64::MAX, u64::MAX]), &["`t`", "0..16"]);
+        refused(one("U8", &[1], [u64::MAX, u64::MAX]), &["`t`", "0 bytes for U8 [1]"]);
+        refused(one("U8", &[0], [u64::MAX, u64::MAX]), &["ends early: 18446744073709551615 bytes"]);
         refused(one("F64", &[u64::MAX, u64::MAX, 0], [0, 16]), &["`t`", "2^64"]);
         refused(one("F64", &[u64::MAX], [0, 16]), &["`t`", "bytes"]);
         refused(inspect_rows(&[("a", "U8", &[8], [0, 8]), ("b", "U8", &[8], [4, 12])], 12), &["`b`", "[4, 12]", "`a`", "ranges apart"]);
@@ -1068,21 +1154,34 @@ mod tests {
         refused(header_of(""), &["EOF"]);
         refused(header_of(&"[".repeat(100_000)), &["allowed"]);
         refused(header_of(r#"{"t":{"dtype":"U8","shape":[8]}}"#), &["`t`", "missing field `data_offsets`"]);
-        refused(header_of(r#"{"t":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}}"#), &["`t`", "-8", "u64"]);
-        refused(header_of(r#"{"t":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,8]}}"#), &["`t`"]);
+        let with =
+            |shape: &str, offsets: &str| header_of(&format!(r#"{{"t":{{"dtype":"U8","shape":[{shape}],"data_offsets":[{offsets}]}}}}"#));
+        refused(with("-8", "0,8"), &["tensor `t`: -8 is negative; sizes and offsets are 0 or more"]);
+        refused(with("8", "-8,0"), &["tensor `t`: -8 is negative"]);
+        refused(with("1.5", "0,8"), &["tensor `t`: 1.5 is no whole number"]);
+        refused(with("18446744073709551616", "0,8"), &["`t`", "no whole number below 2^64"]);
+        refused(with(r#""8""#, "0,8"), &["`t`", "a whole number from 0 to 2^64 - 1"]);
+        for error in ["-8", "1.5"].map(|shape| with(shape, "0,8").expect_err("refused")) {
+            assert!(!error.contains("u64") && !error.contains("invalid"), "{error}");
+        }
         refused(header_of(r#"{"t":{"dtype":"U8","shape":[8],"data_offsets":[0,8,9]}}"#), &["`t`"]);
         refused(header_of(r#"{"__metadata__":{"format":1}}"#), &["expected a string"]);
         let twice = r#""t":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}"#;
         refused(header_of(&format!("{{{twice},{twice}}}")), &["`t`", "used twice"]);
         refused(inspect_bytes(b"1234567"), &["7 bytes", "at least the 8 bytes"]);
-        for length in [u64::MAX, MAX_HEADER_BYTES + 1, 3] {
+        for (length, words) in [
+            (u64::MAX, "a header of 18446744073709551615 bytes; allowed: at most 100000000 bytes"),
+            (MAX_HEADER_BYTES + 1, "allowed: at most"),
+            (MAX_HEADER_BYTES, "ends early: 100000000 bytes of header announced, 2 present"),
+            (3, "the file ends early: 3 bytes of header announced, 2 present; download it again"),
+        ] {
             let mut bomb = length.to_le_bytes().to_vec();
             bomb.extend_from_slice(b"{}");
-            refused(inspect_bytes(&bomb), &[&length.to_string(), "allowed: at most 2"]);
+            refused(inspect_bytes(&bomb), &[words]);
         }
         let mut cut = vectors(&[("t", 4)]);
         cut.truncate(cut.len() - 1);
-        refused(inspect_bytes(&cut), &["`t`", "[0, 16]", "0..15"]);
+        refused(inspect_bytes(&cut), &["ends early: 16 bytes of data announced, 15 present; download it again"]);
     }
 
     #[test]
@@ -1154,12 +1253,44 @@ mod tests {
             "\"on\":\n  name: \"on\"\n  parameter_count: 2_000\n  block_count: 2\n  block_parameter_count: 1_000\n  # Before this entry is \
              used, add each source with its url and the day it was checked.\n  sources: []\n"
         );
-        for odd in ["1.5", "a: b\n- c", "null", "é"] {
+        for (odd, id, name) in [
+            ("1.5", "1.5", "1.5"),
+            ("a: b\n- c", "a_b_c", "a: b\u{fffd}- c"),
+            ("null", "null", "null"),
+            ("é", "component", "é"),
+            (" ", "component", "component"),
+            ("", "component", "component"),
+            ("Wan2.1 (DiT)__fp8.", "wan2.1_dit_fp8", "Wan2.1 (DiT)__fp8."),
+        ] {
             let yaml = candidate_yaml(&pair, odd).expect("a candidate");
             let map: BTreeMap<String, Component> = serde_yaml::from_str(&yaml).expect("YAML");
-            assert_eq!(map.len(), 1, "{yaml}");
+            let found: Vec<_> = map.iter().map(|(id, component)| (id.as_str(), component.name.as_str())).collect();
+            assert_eq!(found, [(id, name)], "{yaml}");
         }
-        assert_eq!(candidate_yaml(&inspect_rows(&[("i", "I8", &[1], [0, 1])], 1).expect("valid"), "x"), None);
+    }
+
+    #[test]
+    fn names_of_drafts() {
+        for (path, name) in [
+            ("a/wan2.1", "wan2.1"),
+            ("a/model.safetensors", "model"),
+            ("a/m.fp16.safetensors", "m.fp16"),
+            ("m.safetensors.index.json", "m"),
+            ("m.safetensors.index.fp16.json", "m"),
+            ("m-00002-of-00003.safetensors", "m"),
+            (".", ""),
+            ("", ""),
+        ] {
+            assert_eq!(draft_name(Path::new(path)), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_drafted_without_parameters() {
+        let draft = |file: &[u8]| candidate_yaml(&inspect_bytes(file).expect("valid"), "x").expect_err("nothing");
+        assert_eq!(draft(&bytes("{}", 0)), "the files hold no tensors");
+        assert_eq!(draft(&bytes(&header(&[("i", "I8", &[1], [0, 1])]), 1)), "no element of the files counts as a parameter");
+        assert_eq!(draft(&bytes(&header(&[("empty", "F32", &[0], [0, 0])]), 0)), "no element of the files counts as a parameter");
     }
 
     #[test]
@@ -1232,7 +1363,7 @@ mod tests {
                 good += 1;
                 assert!(report.stored_bytes <= len, "{report:?}");
                 assert!(!render(&report).is_empty());
-                if let Some(yaml) = candidate_yaml(&report, "x") {
+                if let Ok(yaml) = candidate_yaml(&report, "x") {
                     let _ = component(&yaml);
                 }
             } else {

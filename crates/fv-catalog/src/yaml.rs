@@ -233,7 +233,8 @@ impl<'t> Reader<'t> {
 
     fn mapping(&mut self, start: Span, depth: usize) -> Option<Node> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
-        let mut seen: HashMap<String, Span> = HashMap::new();
+        // Few keys are found by looking at each; files of entries have thousands.
+        let mut seen: HashMap<String, usize> = HashMap::new();
         let mut span = start;
         loop {
             let (event, mark) = self.next()?;
@@ -247,14 +248,21 @@ impl<'t> Reader<'t> {
             let value = self.node(event, mark, depth + 1)?;
             span.end = span.end.max(key.span.end).max(value.span.end);
             if let Some(name) = self.key_name(&key, plain) {
-                if let Some(first) = seen.insert(name.clone(), key.span.clone()) {
+                let first = if entries.len() < 16 {
+                    entries.iter().position(|(key, _)| key.name == name)
+                } else {
+                    for (i, (key, _)) in entries.iter().enumerate().skip(seen.len()) {
+                        seen.insert(key.name.clone(), i);
+                    }
+                    seen.get(&name).copied()
+                };
+                if let Some(first) = first {
                     self.problems.push(Problem {
                         code: Code::DuplicateKey,
                         message: format!("duplicate key `{}`", short(&name)),
-                        labels: vec![(key.span, "again here".into()), (first.clone(), "first here".into())],
+                        labels: vec![(key.span, "again here".into()), (entries[first].0.span.clone(), "first here".into())],
                         help: Some("keep one of the two".into()),
                     });
-                    seen.insert(name, first);
                 } else {
                     entries.push((Key { span: key.span, name }, value));
                 }

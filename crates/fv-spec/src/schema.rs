@@ -27,26 +27,30 @@ pub const URL: &str = r"^https?://[^\s/@:]+(:[0-9]+)?(/[^\s]*)?$";
 
 /// The schemas that are committed in `schemas/`, by file name.
 pub fn all() -> Vec<(&'static str, Value)> {
-    vec![
-        ("hardware.schema.json", root::<BTreeMap<String, Hardware>>("Authored hardware.yaml")),
-        ("transformers.schema.json", components(ComponentType::Transformer)),
-        ("encoders.schema.json", components(ComponentType::Encoder)),
-        ("vaes.schema.json", components(ComponentType::Vae)),
-        ("model.schema.json", root::<Manifest>("Authored models/<key>.yaml")),
-        ("run.schema.json", root::<crate::authored::RunFile>("A file for fv-catalog add-run")),
-        ("rules.schema.json", root::<crate::authored::Rules>("Authored rules/<name>.yaml")),
-        ("coverage.schema.json", root::<Coverage>("Authored coverage.yaml")),
-        ("compiled-index.schema.json", root::<compiled::Index>("Compiled index.json")),
-        ("compiled-hardware.schema.json", root::<compiled::HardwareFile>("Compiled hardware.json")),
-        ("compiled-model.schema.json", root::<compiled::Model>("Compiled models/<id>.json")),
-        ("compiled-rules.schema.json", root::<compiled::RulesFile>("Compiled rules.json")),
-    ]
+    FILES.iter().map(|(name, make)| (*name, make())).collect()
 }
 
 /// The schema called `name` in `schemas/`.
 pub fn named(name: &str) -> Option<Value> {
-    all().into_iter().find(|(n, _)| *n == name).map(|(_, schema)| schema)
+    FILES.iter().find(|(n, _)| *n == name).map(|(_, make)| make())
 }
+
+type Make = fn() -> Value;
+
+static FILES: &[(&str, Make)] = &[
+    ("hardware.schema.json", || root::<BTreeMap<String, Hardware>>("Authored hardware.yaml")),
+    ("transformers.schema.json", || components(ComponentType::Transformer)),
+    ("encoders.schema.json", || components(ComponentType::Encoder)),
+    ("vaes.schema.json", || components(ComponentType::Vae)),
+    ("model.schema.json", || root::<Manifest>("Authored models/<key>.yaml")),
+    ("run.schema.json", || root::<crate::authored::RunFile>("A file for fv-catalog add-run")),
+    ("rules.schema.json", || root::<crate::authored::Rules>("Authored rules/<name>.yaml")),
+    ("coverage.schema.json", || root::<Coverage>("Authored coverage.yaml")),
+    ("compiled-index.schema.json", || root::<compiled::Index>("Compiled index.json")),
+    ("compiled-hardware.schema.json", || root::<compiled::HardwareFile>("Compiled hardware.json")),
+    ("compiled-model.schema.json", || root::<compiled::Model>("Compiled models/<id>.json")),
+    ("compiled-rules.schema.json", || root::<compiled::RulesFile>("Compiled rules.json")),
+];
 
 fn root<T: JsonSchema>(title: &str) -> Value {
     let settings = SchemaSettings::draft2020_12().with_transform(tidy);

@@ -62,11 +62,18 @@ impl Uses {
 }
 
 pub(crate) fn read(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) -> Components {
-    let files = ComponentType::ALL.map(|kind| {
-        let file: ComponentFile = EntryFile::read(texts.get(kind.file()), SHAPES.component(kind), findings);
+    let read = |kind: ComponentType| {
+        let mut found = Vec::new();
+        let file: ComponentFile = EntryFile::read(texts.get(kind.file()), SHAPES.component(kind), &mut found);
         for (at, _, component) in file.placed() {
-            check(&at, component, findings);
+            check(&at, component, &mut found);
         }
+        (file, found)
+    };
+    let [transformers, encoders, vaes] = ComponentType::ALL;
+    let (first, (second, third)) = rayon::join(|| read(transformers), || rayon::join(|| read(encoders), || read(vaes)));
+    let files = [first, second, third].map(|(file, found)| {
+        findings.extend(found);
         file
     });
     let mut owners: BTreeMap<&str, &'static str> = BTreeMap::new();

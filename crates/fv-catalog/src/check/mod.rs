@@ -60,16 +60,18 @@ pub enum Keep {
 pub fn check(sources: &Sources, keep: Keep) -> Checked {
     let mut findings = Vec::new();
     let texts = texts(sources, &mut findings);
-    let hardware = hardware::read(&texts, &mut findings);
-    let components = component::read(&texts, &mut findings);
+    let mut of_hardware = Vec::new();
+    let (hardware, components) = rayon::join(|| hardware::read(&texts, &mut of_hardware), || component::read(&texts, &mut findings));
+    findings.append(&mut of_hardware);
     let rules = rules(&texts, &mut findings);
     coverage(&texts, &mut findings);
 
-    for (path, file) in &texts {
-        if model_key(path).is_none() {
-            credentials(file, &mut findings);
-        }
-    }
+    let others: Vec<_> = texts.iter().filter(|(path, _)| model_key(path).is_none()).collect();
+    findings.par_extend(others.par_iter().flat_map_iter(|(_, file)| {
+        let mut found = Vec::new();
+        credentials(file, &mut found);
+        found
+    }));
 
     let shared = model::Shared { hardware: &hardware, components: &components };
     let manifests: Vec<_> = texts.iter().filter_map(|(path, file)| Some((model_key(path)?, file))).collect();
@@ -396,42 +398,44 @@ fn coverage(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Findin
     }
 }
 
-/// The compiled schemas of the authored files.
+/// The compiled schemas of the authored files, each compiled when first needed: that takes as long as reading a file.
 pub(crate) struct Shapes {
-    pub(crate) hardware: Shape,
-    pub(crate) components: [Shape; 3],
-    pub(crate) model: Shape,
-    pub(crate) run: Shape,
-    pub(crate) rules: Shape,
-    pub(crate) coverage: Shape,
+    pub(crate) hardware: LazyLock<Shape>,
+    transformers: LazyLock<Shape>,
+    encoders: LazyLock<Shape>,
+    vaes: LazyLock<Shape>,
+    pub(crate) model: LazyLock<Shape>,
+    pub(crate) run: LazyLock<Shape>,
+    pub(crate) rules: LazyLock<Shape>,
+    pub(crate) coverage: LazyLock<Shape>,
 }
 
 impl Shapes {
     /// The shape of a component file.
     pub(crate) fn component(&self, kind: ComponentType) -> &Shape {
         match kind {
-            ComponentType::Transformer => &self.components[0],
-            ComponentType::Encoder => &self.components[1],
-            ComponentType::Vae => &self.components[2],
+            ComponentType::Transformer => &self.transformers,
+            ComponentType::Encoder => &self.encoders,
+            ComponentType::Vae => &self.vaes,
         }
     }
 }
 
-/// Compiled once, when first needed.
-pub(crate) static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let shape = |name: &str| {
-        let schema = schema::named(name).unwrap_or_default();
-        Shape::new(schema).unwrap_or_else(|error| unreachable!("{name} is generated from our types: {error}"))
-    };
-    Shapes {
-        hardware: shape("hardware.schema.json"),
-        components: ["transformers.schema.json", "encoders.schema.json", "vaes.schema.json"].map(shape),
-        model: shape("model.schema.json"),
-        run: shape("run.schema.json"),
-        rules: shape("rules.schema.json"),
-        coverage: shape("coverage.schema.json"),
-    }
-});
+pub(crate) static SHAPES: Shapes = Shapes {
+    hardware: LazyLock::new(|| shape("hardware.schema.json")),
+    transformers: LazyLock::new(|| shape("transformers.schema.json")),
+    encoders: LazyLock::new(|| shape("encoders.schema.json")),
+    vaes: LazyLock::new(|| shape("vaes.schema.json")),
+    model: LazyLock::new(|| shape("model.schema.json")),
+    run: LazyLock::new(|| shape("run.schema.json")),
+    rules: LazyLock::new(|| shape("rules.schema.json")),
+    coverage: LazyLock::new(|| shape("coverage.schema.json")),
+};
+
+fn shape(name: &str) -> Shape {
+    let schema = schema::named(name).unwrap_or_default();
+    Shape::new(schema).unwrap_or_else(|error| unreachable!("{name} is generated from our types: {error}"))
+}
 
 /// Types of the entries that other files refer to.
 pub(crate) type Devices = EntryFile<Hardware>;

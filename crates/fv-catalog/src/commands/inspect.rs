@@ -2,7 +2,10 @@
 
 use std::{io::Write, path::Path};
 
-use fv_catalog::{inspect, output::Format};
+use fv_catalog::{
+    inspect::{self, Difference},
+    output::Format,
+};
 use serde_json::json;
 
 use crate::cli::{Context, Done, Stop};
@@ -26,19 +29,30 @@ pub(crate) fn inspect(context: &mut Context, path: &Path, against: Option<&str>)
             Some(inspect::against(&report, &(*component).into()))
         }
     };
+    let candidate = inspect::candidate_yaml(&report, &inspect::draft_name(path));
     if context.data_format()? == Format::Json {
-        context.value(&json!({ "version": 1, "report": report, "against": against, "differences": differences }))?;
+        context.value(&json!({
+            "version": 1,
+            "report": report,
+            "candidate": candidate.as_ref().ok(),
+            "not_drafted": candidate.as_ref().err(),
+            "against": against,
+            "differences": differences,
+        }))?;
     } else {
         write!(context.out, "{}", inspect::render(&report))?;
-        let id = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        if let Some(entry) = inspect::candidate_yaml(&report, &id).filter(|_| against.is_none()) {
-            write!(context.out, "\ncandidate entry, for review:\n\n{entry}")?;
-        }
-        for difference in differences.iter().flatten() {
-            writeln!(context.out, "{}: the catalog says {}, the files say {}", difference.field, difference.catalog, difference.found)?;
-        }
-        if let (Some(id), Some([])) = (against, differences.as_deref()) {
-            writeln!(context.out, "agrees with `{id}`")?;
+        match (against, differences.as_deref()) {
+            (Some(id), Some([])) => writeln!(context.out, "\nagrees with `{id}`")?,
+            (Some(id), Some(differences)) => {
+                writeln!(context.out, "\ndifferences from `{id}`:\n")?;
+                for Difference { field, catalog, found } in differences {
+                    writeln!(context.out, "  {field}: the catalog says {catalog}, the files say {found}")?;
+                }
+            }
+            _ => match candidate {
+                Ok(entry) => write!(context.out, "\ncandidate entry, for review:\n\n{entry}")?,
+                Err(why) => writeln!(context.out, "\nno candidate entry: {why}")?,
+            },
         }
     }
     if differences.is_some_and(|differences| !differences.is_empty()) || !report.missing_shards.is_empty() { Err(Stop::No) } else { Ok(()) }
