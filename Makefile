@@ -30,5 +30,6 @@ deny: ## licences and sources of the dependencies
 	$(CARGO) deny --offline check bans licenses sources
 
 fuzz: ## fuzz targets; see tests/fuzz/README.md
-	cd tests/fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir . yaml -- -max_total_time=60
-	cd tests/fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir . compiled -- -max_total_time=60
+	command -v cargo-fuzz >/dev/null || $(CARGO) install --quiet cargo-fuzz
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none yaml -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none compiled -- -max_total_time=60

@@ -33,7 +33,6 @@ pub fn insert_run(text: &str, run: &Value) -> Result<String, String> {
         let section = format!("{}reference_runs:\n{}", " ".repeat(indent), block(run, indent + 2)?);
         after(text, end_of_line(text, capacity.span.end), &section)
     };
-    let edited = if text.contains("\r\n") { edited.replace("\r\n", "\n").replace('\n', "\r\n") } else { edited };
     unchanged_otherwise(&root, &edited, run)?;
     Ok(edited)
 }
@@ -61,10 +60,11 @@ fn block(run: &Value, indent: usize) -> Result<String, String> {
     Ok(yaml.lines().enumerate().map(line).collect())
 }
 
-/// `text` with `lines` behind the line that ends at `at`.
+/// `text` with `lines` behind the line that ends at `at`, with the line ends that the text has.
 fn after(text: &str, at: usize, lines: &str) -> String {
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let rest = text[at..].strip_prefix('\n').unwrap_or(&text[at..]);
-    format!("{}\n{lines}{rest}", text[..at].trim_end_matches('\r'))
+    format!("{}{end}{}{rest}", text[..at].trim_end_matches('\r'), lines.replace('\n', end))
 }
 
 /// The end of the line on which the text before `end` stops, comment included.

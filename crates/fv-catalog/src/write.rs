@@ -55,9 +55,24 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// How the names of staged files begin and end.
+const PART: (&str, &str) = (".fv-", ".part");
+
+/// Removes what a build that was killed had staged.
+fn remove_staged(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder).map_err(|error| named(folder, &error))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(PART.0) && name.ends_with(PART.1) {
+            fs::remove_file(&path).map_err(|error| named(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
 fn stage(path: &Path, text: &str) -> io::Result<TempPath> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".fv-").suffix(".part").tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new().prefix(PART.0).suffix(PART.1).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     let permissions = fs::metadata(path).map(|m| m.permissions()).or_else(|_| new_file_permissions(folder))?;
     file.as_file().set_permissions(permissions)?;
@@ -92,6 +107,12 @@ pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usiz
     let previous = previous(folder, files)?;
     let models = folder.join("models");
     fs::create_dir_all(&models).map_err(|error| named(&models, &error))?;
+    // One build at a time, so that what another one left when it was killed can be told from what it is writing.
+    let lock = fs::File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+    if lock.is_ok() {
+        remove_staged(folder)?;
+        remove_staged(&models)?;
+    }
     let mut staged: Vec<(TempPath, PathBuf)> = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
@@ -113,6 +134,12 @@ pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usiz
     Ok(changed)
 }
 
+/// What every compiled file begins with.
+#[derive(serde::Deserialize)]
+struct Version {
+    version: u32,
+}
+
 /// The model files of the earlier build in `folder`; an error when what is there is no earlier build.
 fn previous(folder: &Path, files: &[(String, String)]) -> io::Result<BTreeSet<String>> {
     let refuse = |path: PathBuf, why: &str| Err(io::Error::other(format!("{}: {why}; choose another folder", path.display())));
@@ -131,8 +158,12 @@ fn previous(folder: &Path, files: &[(String, String)]) -> io::Result<BTreeSet<St
         if path.is_dir() {
             return refuse(path, "a folder where a file is to be written");
         }
-        let expected = index.is_some() && (!model(name) || ours.contains(name));
-        if path.exists() && !expected {
+        let expected = || match &index {
+            Some(_) => !model(name) || ours.contains(name),
+            // A first build that was killed has no index yet; its files say their version.
+            None => fs::read(&path).is_ok_and(|bytes| serde_json::from_slice::<Version>(&bytes).is_ok_and(|file| file.version == VERSION)),
+        };
+        if path.exists() && !expected() {
             return refuse(path, "not from an earlier build");
         }
     }

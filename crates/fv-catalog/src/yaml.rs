@@ -125,7 +125,7 @@ impl<'t> Reader<'t> {
             Some(node) => matches!(node.kind, Kind::Scalar(Value::Null)) && node.span.is_empty(),
         };
         if empty {
-            let end = self.text.len().min(1);
+            let end = self.text.chars().next().map_or(0, char::len_utf8);
             self.problem(Code::EmptyFile, "the file holds no document".into(), 0..end, "nothing here", None);
             return None;
         }

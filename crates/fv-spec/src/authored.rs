@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     family::ComponentType,
-    units::{Capacity, Count, ReportedMemory, Tflops, decimal_option},
+    units::{Capacity, Count, Decimal, ReportedMemory, decimal_option},
 };
 
 #[cfg(feature = "schema")]
@@ -117,7 +117,7 @@ pub struct Hardware {
     /// Dense matrix rates in TFLOP/s (TOP/s for integers), by operand type, then by accumulator type.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::DenseTflops>"))]
-    pub dense_tflops: Option<BTreeMap<Dtype, BTreeMap<Accumulate, Tflops>>>,
+    pub dense_tflops: Option<BTreeMap<Dtype, BTreeMap<Accumulate, Decimal>>>,
     /// The PCI Express link of the board.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<Pcie>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::authored::{
     Accumulate, Backend, BlockGroup, Component, DeviceKind, Dtype, Geometry, Memory, MemoryType, Pcie, ReferenceRun, Rules, Runtime, Source,
 };
-use crate::units::{Capacity, Count, Tflops, decimal, decimal_option};
+use crate::units::{Capacity, Count, Decimal, decimal, decimal_option};
 use std::collections::BTreeMap;
 
 #[cfg(feature = "schema")]
@@ -112,7 +112,7 @@ pub struct Device {
     /// Dense matrix rates in TFLOP/s by operand and accumulator type.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::DenseTflops>"))]
-    pub dense_tflops: Option<BTreeMap<Dtype, BTreeMap<Accumulate, Tflops>>>,
+    pub dense_tflops: Option<BTreeMap<Dtype, BTreeMap<Accumulate, Decimal>>>,
     /// The PCI Express link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<Pcie>,

@@ -90,7 +90,7 @@ pub enum CapacityUnit {
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
     /// The number as printed by the source.
-    #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0, "maximum" = 1_000_000)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0.001, "maximum" = 1_000_000)))]
     #[serde(serialize_with = "decimal")]
     pub value: f64,
     /// `GB` is 10^9 bytes, `GiB` is 2^30 bytes.
@@ -142,9 +142,9 @@ pub fn decimal_option<S: Serializer>(value: &Option<f64>, serializer: S) -> Resu
     }
 }
 
-/// A rate in TFLOP/s; whole ones are written as integers.
+/// A decimal quantity, such as a rate in TFLOP/s; whole ones are written as integers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tflops(#[serde(serialize_with = "decimal")] pub f64);
+pub struct Decimal(#[serde(serialize_with = "decimal")] pub f64);
 
 /// The total that a driver was seen to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

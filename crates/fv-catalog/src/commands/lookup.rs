@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::ValueEnum;
 use fv_catalog::{output::Format, yaml::short};
 use fv_data::{Catalog, Found};
+use fv_spec::units::Decimal;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Context, Done, Stop};
@@ -77,8 +78,12 @@ fn table(context: &mut Context, (names, rows): Rows) -> Done {
             rows.into_iter().map(|row| names.iter().map(|name| (*name).to_owned()).zip(row).collect::<Map<_, _>>().into()).collect();
         return context.value(&objects);
     }
-    let text =
-        |value: &Value| value.as_str().map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned);
+    let text = |value: &Value| match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    };
     let header = names.iter().map(|name| name.replace('_', " ")).collect();
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(|row| row.iter().map(text).collect())).collect();
     let widths: Vec<usize> =
@@ -125,12 +130,12 @@ fn hardware(catalog: &Catalog) -> Rows {
         let memory = serde_json::to_value(device.memory_type).unwrap_or_default();
         vec![
             json!(device.id),
-            json!(device.memory_gb),
+            json!(Decimal(device.memory_gb)),
             memory,
             json!(device.backend),
             json!(device.partitions.len()),
             json!(device.name),
-            json!(device.aliases.join(" ")),
+            json!(device.aliases),
         ]
     });
     (vec!["id", "memory_gb", "memory", "backend", "partitions", "name", "aliases"], rows.collect())
