@@ -3,7 +3,7 @@ SHELL := bash
 CARGO ?= cargo
 FV := target/debug/fv-catalog
 
-.PHONY: run test check docs bench deny fuzz clean
+.PHONY: run test docs bench deny fuzz
 
 run: ## check the catalog, compile it, preview fastwan21
 	$(CARGO) build --quiet -p fv-catalog
