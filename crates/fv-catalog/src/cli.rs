@@ -208,7 +208,8 @@ pub(crate) fn run() -> ExitCode {
             Err(_) => 2,
         },
         Err(Stop::Usage(message)) => {
-            let _ = writeln!(context.err, "error: {message}");
+            // Paths and names in it may hold what a terminal obeys.
+            let _ = writeln!(context.err, "error: {}", message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
             2
         }
     };

@@ -62,6 +62,8 @@ pub fn secrets(text: &str) -> Vec<Secret> {
                     }
                 }
                 found.extend(below.map(|value| Secret { key: Some(shown), value }));
+            } else if let Some(end) = unclosed(&line[value.clone()], &text[start + value.start..]) {
+                found.push(Secret { key: Some(shown), value: start + value.start..start + value.start + end });
             } else if !is_placeholder(written) && (is_password(name) || written.parse::<f64>().is_err()) {
                 found.push(Secret { key: Some(shown), value: start + value.start..start + value.end });
             }
@@ -70,7 +72,9 @@ pub fn secrets(text: &str) -> Vec<Secret> {
         let mut before = 0..0;
         for word in words_of(line) {
             let text = &line[word.clone()];
-            let bearer = &line[before.clone()] == "Bearer" && text.len() >= 8 && !is_placeholder(text);
+            let bearer = line[before.clone()].trim_start_matches(|c: char| !c.is_alphanumeric()) == "Bearer"
+                && text.len() >= 8
+                && !is_placeholder(text);
             let from = if bearer { before.start } else { word.start };
             before = word.clone();
             for part in if bearer { std::iter::once(0..word.end - from).collect() } else { secret_parts(text) } {
@@ -89,6 +93,24 @@ pub fn secrets(text: &str) -> Vec<Secret> {
     }
     found.sort_by_key(|secret| secret.value.start);
     found
+}
+
+/// Where a quoted value ends that goes on behind its line: at its closing quote, or nowhere.
+fn unclosed(value: &str, text: &str) -> Option<usize> {
+    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+    let closed = value.len() > 1 && value.ends_with(quote);
+    (!closed).then(|| text[1..].find(quote).map_or(text.len(), |i| i + 2))
+}
+
+/// `text` without the secrets in it.
+pub fn redact(text: &str) -> String {
+    let mut shown = text.to_owned();
+    for secret in secrets(text).iter().rev() {
+        if shown.is_char_boundary(secret.value.start) && shown.is_char_boundary(secret.value.end.min(shown.len())) {
+            shown.replace_range(secret.value.start..secret.value.end.min(shown.len()), "***");
+        }
+    }
+    shown
 }
 
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -195,15 +217,17 @@ fn secret_parts(word: &str) -> Vec<Span> {
             parts.push(authority..authority + at);
         }
     }
-    for (at, _) in word.match_indices(['?', '&', '#']) {
-        let rest = &word[at + 1..];
+    // `--token=value`, and what stands in an address's query.
+    let first = word.len() - word.trim_start_matches('-').len();
+    for at in std::iter::once(first).chain(word.match_indices(['?', '&', '#']).map(|(at, _)| at + 1)) {
+        let rest = &word[at..];
         let end = rest.find(['&', '#']).unwrap_or(rest.len());
         if let Some((name, value)) = rest[..end].split_once('=')
             && might_be_secret(name)
             && is_secret_name(name)
             && !is_placeholder(value)
         {
-            parts.push(at + 1 + name.len() + 1..at + 1 + end);
+            parts.push(at + name.len() + 1..at + end);
         }
     }
     parts
@@ -319,6 +343,11 @@ mod tests {
             ("a: [1, AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
             ("k: |\n  -----BEGIN PRIVATE KEY-----\n  abc\n  -----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n  abc"),
             ("Authorization: Bearer abc", "Bearer abc"),
+            ("env: { HF_TOKEN: 'a\n Zq9xS3cret\n}", "'a\n Zq9xS3cret\n}"),
+            ("HF_TOKEN: \"a\n  b\" # c", "\"a\n  b\""),
+            ("extra: '--token=Zq9xS3cret'", "Zq9xS3cret"),
+            ("a: x # HF_TOKEN=Zq9xS3cret", "Zq9xS3cret"),
+            ("A: *Bearer eyJhbGciOiJIUzI1", "*Bearer eyJhbGciOiJIUzI1"),
             ("header: Bearer abcdefgh1", "Bearer abcdefgh1"),
         ] {
             let found = secrets(text);

@@ -43,7 +43,9 @@ impl SourceFile {
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        Self { path: path.into(), text, lines, secrets: OnceLock::new(), checkpoints: OnceLock::new() }
+        // A path may hold what a terminal obeys.
+        let path = path.into().replace(char::is_control, "\u{fffd}");
+        Self { path, text, lines, secrets: OnceLock::new(), checkpoints: OnceLock::new() }
     }
 
     /// Credential-like values, which no renderer may show.
@@ -143,6 +145,14 @@ impl Finding {
                 // A short value stands in ordinary words too, and gives nothing away there.
                 if value.len() >= 4 && text.contains(value) {
                     *text = text.replace(value, "***");
+                }
+                // A long one may have been cut.
+                let head: String = value.lines().next().unwrap_or_default().chars().take(20).collect();
+                if head.chars().count() == 20
+                    && let Some(at) = text.find(&head)
+                {
+                    let end = text[at..].find('`').map_or(text.len(), |i| at + i);
+                    text.replace_range(at..end, "***");
                 }
             };
             finding.words().for_each(redact);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fv_data::Catalog;
-use fv_spec::compiled::{HardwareFile, Index, ModelSummary, VERSION};
+use fv_spec::compiled::{HardwareFile, Index, Model, ModelSummary, RulesFile, VERSION};
 use serde::Serialize;
 use tempfile::TempPath;
 
@@ -134,17 +134,16 @@ pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usiz
     Ok(changed)
 }
 
-/// What every compiled file begins with.
-#[derive(serde::Deserialize)]
-struct Version {
-    version: u32,
-}
-
 /// The model files of the earlier build in `folder`; an error when what is there is no earlier build.
 fn previous(folder: &Path, files: &[(String, String)]) -> io::Result<BTreeSet<String>> {
     let refuse = |path: PathBuf, why: &str| Err(io::Error::other(format!("{}: {why}; choose another folder", path.display())));
     if let Some(authored) = crate::sources::SHARED.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
         return refuse(authored, "the folder holds an authored catalog");
+    }
+    // Nor below one, where the next check would find files that it does not know.
+    let absolute = std::path::absolute(folder)?;
+    if let Some(above) = absolute.ancestors().skip(1).take(3).find(|above| crate::sources::is_catalog(above)) {
+        return refuse(above.to_owned(), "the folder is inside an authored catalog");
     }
     if fs::symlink_metadata(folder.join("models")).is_ok_and(|models| !models.is_dir()) {
         return refuse(folder.join("models"), "not a folder of its own");
@@ -160,8 +159,12 @@ fn previous(folder: &Path, files: &[(String, String)]) -> io::Result<BTreeSet<St
         }
         let expected = || match &index {
             Some(_) => !model(name) || ours.contains(name),
-            // A first build that was killed has no index yet; its files say their version.
-            None => fs::read(&path).is_ok_and(|bytes| serde_json::from_slice::<Version>(&bytes).is_ok_and(|file| file.version == VERSION)),
+            // A first build that was killed has no index yet.
+            None => fs::read(&path).is_ok_and(|bytes| match name.as_str() {
+                "hardware.json" => serde_json::from_slice::<HardwareFile>(&bytes).is_ok(),
+                "rules.json" => serde_json::from_slice::<RulesFile>(&bytes).is_ok(),
+                _ => model(name) && serde_json::from_slice::<Model>(&bytes).is_ok(),
+            }),
         };
         if path.exists() && !expected() {
             return refuse(path, "not from an earlier build");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fv_spec::{
     authored::{RankPeaks, ReferenceRun, Runtime},
-    units::bytes_to_gb,
+    units::{Capacity, CapacityUnit, bytes_to_gb},
 };
 use serde_json::Value;
 
@@ -109,7 +109,13 @@ impl Placed<'_> {
                 return;
             }
         }
-        self.peaks_within(capacity.0, capacity.1, findings);
+        match self.run.hardware_allocation_gb {
+            Some(gb) if gb <= bytes_to_gb(capacity.0) => {
+                let allocation = Capacity { value: gb, unit: CapacityUnit::Gb };
+                self.peaks_within(allocation.bytes(), "the allocation", findings);
+            }
+            _ => self.peaks_within(capacity.0, capacity.1, findings),
+        }
         if let Some(allocation) = self.run.hardware_allocation_gb
             && allocation > bytes_to_gb(capacity.0)
         {

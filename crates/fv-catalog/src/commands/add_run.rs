@@ -6,9 +6,11 @@ use fv_catalog::{
     check::{Checked, Keep, check, check_run},
     edit,
     finding::{Finding, SourceFile},
+    output::Format,
     sources::{self, Content},
     write,
 };
+use serde_json::json;
 
 use crate::cli::{Context, Done, Stop, read};
 
@@ -51,5 +53,8 @@ pub(crate) fn add_run(context: &mut Context, file: &Path) -> Done {
     write::replace(&path, &format!("{mark}{edited}")).map_err(io)?;
     drop(lock);
     let id = run["id"].as_str().unwrap_or_default();
+    if context.global.format == Format::Json {
+        return context.value(&json!({ "version": 1, "added": id, "path": path.display().to_string() }));
+    }
     Ok(writeln!(context.out, "Added run `{id}` to {}", path.display())?)
 }

@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf};
 
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use fv_catalog::{
+    credential::redact,
     import_log::{self, Options, PeakMetric},
     output::Format,
     sources,
@@ -55,7 +56,10 @@ pub(crate) fn import_log(context: &mut Context, arguments: &ImportLog) -> Done {
         Peak::Reserved => PeakMetric::Reserved,
     };
     let options = Options { metric, gpus: arguments.gpus, request: arguments.request };
-    let imported = import_log::import(&files, &options);
+    let mut imported = import_log::import(&files, &options);
+    // Logs hold anything, tokens too.
+    let words = imported.omitted.iter_mut().map(|reason| &mut reason.message).chain(&mut imported.notes);
+    words.for_each(|text| *text = redact(text));
     if context.data_format()? == Format::Json {
         context.value(&json!({ "version": 1, "imported": imported }))?;
     } else {

@@ -85,6 +85,7 @@ fn table(context: &mut Context, (names, rows): Rows) -> Done {
         other => other.to_string(),
     };
     let header = names.iter().map(|name| name.replace('_', " ")).collect();
+    let text = |value: &Value| text(value).replace(char::is_control, "\u{fffd}");
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(|row| row.iter().map(text).collect())).collect();
     let widths: Vec<usize> =
         (0..names.len()).map(|i| lines.iter().filter_map(|line| line.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
