@@ -421,3 +421,42 @@ fn watch_checks_again_after_a_save() {
     next("Validated 1 capacity model(s)");
     assert!(child.0.try_wait().expect("known").is_none(), "it goes on");
 }
+
+/// A build writes among its own files only.
+#[test]
+fn a_build_touches_nothing_of_anybody_else() {
+    let place = Place::with(&base());
+    fs::create_dir_all(place.path("theirs/models")).expect("made");
+    fs::write(place.path("theirs/models/llama.json"), "{\"version\": 1}").expect("written");
+    fs::create_dir_all(place.path("other/models")).expect("made");
+    fs::write(place.path("other/rules.json"), "{\"version\": 1}").expect("written");
+    let before = files_below(&place.path(""));
+    for out in ["catalog", "catalog/below", "catalog/models/deep", "other"] {
+        let (code, _, err) = place.run(&["build", "--out", out]);
+        assert_eq!(code, 2, "{out}: {err}");
+        assert!(err.contains("choose another folder"), "{out}: {err}");
+        assert!(files_below(&place.path("")) == before, "{out} changed something");
+    }
+    // Beside files of other names it builds, and leaves them.
+    assert_eq!(place.run(&["build", "--out", "theirs"]).0, 0);
+    assert_eq!(place.run(&["build", "--out", "theirs"]).0, 0);
+    assert!(place.path("theirs/models/llama.json").exists());
+}
+
+/// Two runs added at once are both there afterwards.
+#[test]
+fn runs_added_at_once_are_all_kept() {
+    let place = Place::with(&base());
+    let names: Vec<String> = (0..6).map(|i| format!("run{i}")).collect();
+    for name in &names {
+        fs::write(place.path(&format!("{name}.yaml")), RUN.replace("  id: third", &format!("  id: {name}"))).expect("written");
+    }
+    let adding: Vec<_> = names.iter().map(|name| place.command(&["add-run", &format!("{name}.yaml")]).spawn().expect("started")).collect();
+    for mut child in adding {
+        assert!(child.wait().expect("ended").success());
+    }
+    let manifest = fs::read_to_string(place.path("catalog/models/example.yaml")).expect("there");
+    for name in &names {
+        assert!(manifest.contains(&format!("id: {name}\n")), "{name} is lost");
+    }
+}
