@@ -36,12 +36,6 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Texts that are in no folder.
-    pub fn from_texts(texts: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
-        let files = texts.into_iter().map(|(path, text)| (path.into(), Content::Text(text.into()))).collect();
-        Self { root: String::new(), files }
-    }
-
     /// Reads a catalog folder. Files that cannot be read become findings later.
     ///
     /// # Errors

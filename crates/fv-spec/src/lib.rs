@@ -5,7 +5,7 @@
 //! * [`authored`]: the YAML manifests under `catalog/`.
 //! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.
 //! * [`family`]: what each memory-rule family requires of its components.
-//! * [`units`]: counts, capacities and dates.
+//! * [`units`]: counts and capacities.
 
 pub mod authored;
 pub mod compiled;

@@ -1,4 +1,4 @@
-//! Units: parameter counts, capacities in `GB` (10^9 bytes) or `GiB` (2^30 bytes), calendar dates.
+//! Units: parameter counts, and capacities in `GB` (10^9 bytes) or `GiB` (2^30 bytes).
 
 use std::fmt;
 
@@ -167,27 +167,6 @@ pub enum ReportedUnit {
     Mib,
 }
 
-/// Whether `text` is a day of the Gregorian calendar written `YYYY-MM-DD`.
-pub fn is_date(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
-        return false;
-    }
-    let number = |range: std::ops::Range<usize>| {
-        text.get(range).filter(|t| t.bytes().all(|b| b.is_ascii_digit())).and_then(|t| t.parse::<u32>().ok())
-    };
-    let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10)) else { return false };
-    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let days = match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 if leap => 29,
-        2 => 28,
-        _ => return false,
-    };
-    year > 0 && (1..=days).contains(&day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,15 +186,5 @@ mod tests {
         let gib = Capacity { value: 24.0, unit: CapacityUnit::Gib };
         assert_eq!((gib.bytes(), gib.gb()), (25_769_803_776, 25.769_803_776));
         assert!((Capacity { value: 80.0, unit: CapacityUnit::Gb }.gb() - 80.0).abs() < f64::EPSILON);
-    }
-
-    #[test]
-    fn dates_are_days_that_exist() {
-        for good in ["2026-11-30", "2024-02-29", "2000-02-29"] {
-            assert!(is_date(good), "{good}");
-        }
-        for bad in ["2026-13-40", "2025-02-29", "1900-02-29", "2026-1-1", "2026/11/30", "0000-01-01", "2026-11-3é", "+026-11-30"] {
-            assert!(!is_date(bad), "{bad}");
-        }
     }
 }
