@@ -273,7 +273,7 @@ impl Context {
             let why = if folder.exists() { "not a folder" } else { "no such folder" };
             return Err(Stop::Usage(format!("{}: {why}", folder.display())));
         }
-        let authored = sources::SHARED.iter().any(|name| folder.join(name).exists()) || folder.join("models").exists();
+        let authored = sources::is_catalog(&folder) || folder.join("models").exists();
         if folder.join("index.json").exists() && !folder.join(sources::SHARED[0]).exists() {
             return Ok(Origin::Compiled(folder));
         }

@@ -13,6 +13,20 @@ use crate::{
 /// Bytes of a text.
 pub type Span = Range<usize>;
 
+/// The start of the character that the byte at `offset` belongs to.
+pub(crate) fn boundary(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+/// `text` with a mark in place of each control character, which a terminal would obey.
+pub fn visible(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 /// An authored text under the path that people know it by.
 #[derive(Debug)]
 pub struct SourceFile {
@@ -43,9 +57,7 @@ impl SourceFile {
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        // A path may hold what a terminal obeys.
-        let path = path.into().replace(char::is_control, "\u{fffd}");
-        Self { path, text, lines, secrets: OnceLock::new(), checkpoints: OnceLock::new() }
+        Self { path: visible(&path.into()), text, lines, secrets: OnceLock::new(), checkpoints: OnceLock::new() }
     }
 
     /// Credential-like values, which no renderer may show.
@@ -158,9 +170,7 @@ impl Finding {
             finding.words().for_each(redact);
         }
         // Names from the file may hold what a terminal obeys.
-        for text in finding.words().filter(|text| text.contains(char::is_control)) {
-            *text = text.replace(char::is_control, "\u{fffd}");
-        }
+        finding.words().for_each(|text| *text = visible(text));
         finding
     }
 

@@ -55,6 +55,14 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits until nobody else holds `folder`, and holds it until the result is dropped; nothing where a folder cannot be
+/// held, as on some network file systems.
+pub fn lock(folder: &Path) -> Option<fs::File> {
+    let folder = fs::File::open(folder).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
+}
+
 /// How the names of staged files begin and end.
 const PART: (&str, &str) = (".fv-", ".part");
 
@@ -108,8 +116,8 @@ pub fn replace_all(folder: &Path, files: &[(String, String)]) -> io::Result<usiz
     let models = folder.join("models");
     fs::create_dir_all(&models).map_err(|error| named(&models, &error))?;
     // One build at a time, so that what another one left when it was killed can be told from what it is writing.
-    let lock = fs::File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
-    if lock.is_ok() {
+    let lock = lock(folder);
+    if lock.is_some() {
         remove_staged(folder)?;
         remove_staged(&models)?;
     }

@@ -9,7 +9,10 @@ use std::collections::HashMap;
 use granit_parser::{ErrorKind, Event, Marker, Options, Parser, ScalarStyle, Span as Mark, StrInput};
 use serde_json::{Map, Number, Value};
 
-use crate::{codes::Code, finding::Span};
+use crate::{
+    codes::Code,
+    finding::{Span, boundary, visible},
+};
 
 /// Nesting beyond this is refused.
 pub const MAX_DEPTH: usize = 32;
@@ -361,11 +364,7 @@ impl<'t> Reader<'t> {
     fn offset(&self, marker: &Marker) -> usize {
         let offset =
             marker.byte_offset().unwrap_or_else(|| self.text.char_indices().nth(marker.index()).map_or(self.text.len(), |(i, _)| i));
-        let mut offset = offset.min(self.text.len());
-        while !self.text.is_char_boundary(offset) {
-            offset -= 1;
-        }
-        offset
+        boundary(self.text, offset)
     }
 }
 
@@ -423,8 +422,7 @@ fn is_float(text: &str) -> bool {
 
 /// `text`, cut so that it fits in a message, without control characters.
 pub fn short(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    let cut: String = text.chars().take(61).map(shown).collect();
+    let cut = visible(&text.chars().take(61).collect::<String>());
     if cut.chars().count() <= 60 { cut } else { cut.chars().take(59).chain(['…']).collect() }
 }
 

@@ -127,8 +127,8 @@ impl Catalog {
     }
 }
 
-/// Lower-case letters and digits, with single `.`, `-` or `_` between them.
-fn is_id(id: &str) -> bool {
+/// Whether `id` is lower-case letters and digits, with single `.`, `-` or `_` between them.
+pub fn is_id(id: &str) -> bool {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     id.split(['.', '-', '_']).all(|part| !part.is_empty() && part.chars().all(word))
 }

@@ -44,7 +44,7 @@ pub(crate) struct Outcome {
 pub(crate) fn check(key: &str, file: &Arc<SourceFile>, shared: &Shared, keep: Keep) -> Outcome {
     let mut outcome = Outcome::default();
     let Outcome { findings, uses, has_capacity, read, model } = &mut outcome;
-    if !is_id(key) {
+    if !fv_data::is_id(key) {
         let help = "lower-case letters and digits, with single `.`, `-` or `_` between them";
         findings
             .push(Finding::new(Code::BadId, file, 0..0, "the file's name", format!("`{}` cannot be a model's id", short(key))).help(help));
@@ -192,11 +192,6 @@ fn large_integers(at: &At, node: &Node, wrong: &[Span], findings: &mut Vec<Findi
         }
         Kind::Scalar(_) | Kind::Refused => {}
     }
-}
-
-fn is_id(key: &str) -> bool {
-    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    !key.is_empty() && key.split(['.', '-', '_']).all(|part| !part.is_empty() && part.chars().all(word))
 }
 
 fn deployments(at: &At, parts: &Parts, findings: &mut Vec<Finding>) {

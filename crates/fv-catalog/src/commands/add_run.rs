@@ -20,7 +20,7 @@ pub(crate) fn add_run(context: &mut Context, file: &Path) -> Done {
         return Err(Stop::Usage(format!("{}: no such file", file.display())));
     }
     // Two runs added at once must not overwrite each other: whoever comes second reads what the first wrote.
-    let lock = fs::File::open(&folder).and_then(|folder| folder.lock().map(|()| folder));
+    let lock = write::lock(&folder);
     let mut sources = read(&folder)?;
     let before = check(&sources, Keep::Nothing);
     if !before.findings.is_empty() {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ValueEnum;
-use fv_catalog::{output::Format, yaml::short};
+use fv_catalog::{finding::visible, output::Format, yaml::short};
 use fv_data::{Catalog, Found};
 use fv_spec::units::Decimal;
 use serde_json::{Map, Value, json};
@@ -78,12 +78,6 @@ fn table(context: &mut Context, (names, rows): Rows) -> Done {
             rows.into_iter().map(|row| names.iter().map(|name| (*name).to_owned()).zip(row).collect::<Map<_, _>>().into()).collect();
         return context.value(&objects);
     }
-    let text = |value: &Value| match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-        other => other.to_string(),
-    };
     let header = names.iter().map(|name| name.replace('_', " ")).collect();
     let text = |value: &Value| text(value).replace(char::is_control, "\u{fffd}");
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(|row| row.iter().map(text).collect())).collect();
@@ -100,6 +94,16 @@ fn table(context: &mut Context, (names, rows): Rows) -> Done {
         writeln!(context.out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
+}
+
+/// What a cell shows.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => visible(text),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
 }
 
 fn models(catalog: &Catalog) -> Rows {

@@ -8,7 +8,7 @@ use std::{
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, SourceCode, SourceSpan, SpanContents};
 
-use crate::finding::{Finding, Label, Place, SourceFile, Span};
+use crate::finding::{Finding, Label, Place, SourceFile, Span, boundary};
 
 /// Wide enough for a message on one line, whatever the terminal: output does not depend on where it is run.
 const WIDTH: usize = 110;
@@ -84,14 +84,6 @@ impl SourceCode for Excerpt<'_> {
         let (line, column) = if before == 0 { (place.line - 1, place.column - 1) } else { (self.file.place(start).line - 1, 0) };
         Ok(Box::new(Contents { name: &self.file.path, text, span: (start, end - start).into(), line, column }))
     }
-}
-
-fn boundary(text: &str, offset: usize) -> usize {
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    offset
 }
 
 /// A part of a file with credentials replaced by stars and control characters by marks, of the same length so that
