@@ -1,3 +1,9 @@
 //! Memory and time estimates. Pure: no I/O, no clock, no randomness, and no byte is ever summed in floating point.
+//!
+//! * [`settings`]: what the engine really does, with the provenance of each value.
+//! * [`storage`]: bytes of stored weights, plain and quantised.
+//! * [`caching`]: PyTorch's caching allocator, replayed.
 
 pub mod caching;
+pub mod settings;
+pub mod storage;

@@ -4,12 +4,15 @@
 //!
 //! * [`authored`]: the YAML manifests under `catalog/`.
 //! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.
+//! * [`request`], [`estimate`]: what is asked of the estimator and what it answers (JSON in camelCase).
 //! * [`family`]: what each memory-rule family requires of its components.
 //! * [`units`]: counts and capacities.
 
 pub mod authored;
 pub mod compiled;
+pub mod estimate;
 pub mod family;
+pub mod request;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod units;
