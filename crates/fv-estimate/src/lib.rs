@@ -2,8 +2,11 @@
 //!
 //! * [`settings`]: what the engine really does, with the provenance of each value.
 //! * [`storage`]: bytes of stored weights, plain and quantised.
+//! * [`program`]: op programs, and the memory timeline that follows from one.
 //! * [`caching`]: PyTorch's caching allocator, replayed.
 
 pub mod caching;
+pub mod program;
 pub mod settings;
 pub mod storage;
+pub mod wan;

@@ -1,0 +1,391 @@
+//! One forward pass of `WanTransformer3DModel` (diffusers 0.42.1), run eagerly without gradients.
+//!
+//! The order of allocations and the lifetime of every reference follow
+//! `diffusers/models/transformers/transformer_wan.py`; recorded allocator traces of the class on an H200 reproduce it
+//! allocation for allocation (`tests/data`). What depends on the device: the attention kernel, the workspace of the
+//! matrix library and the workspace of the patch convolution.
+
+use fv_spec::estimate::BufferKind::{Activation, Cache, Workspace};
+
+use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
+use crate::program::{Builder, Site, Tensor};
+use crate::settings::Attention;
+
+/// What a forward pass depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// The transformer.
+    pub dit: Dit,
+    /// The latent it predicts for.
+    pub latent: Latent,
+    /// Text tokens, padding included.
+    pub text_tokens: u64,
+    /// Image tokens; 0 without an image.
+    pub image_tokens: u64,
+    /// Bytes of an activation: 2 or 4.
+    pub act: u64,
+    /// Whether rotary tables, the time embedding, modulation tables and norms are kept in fp32.
+    pub keep_fp32: bool,
+    /// The attention kernel.
+    pub attention: Attention,
+    /// Whether each token has its own timestep.
+    pub per_token_timesteps: bool,
+}
+
+macro_rules! sites {
+    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
+        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
+    };
+}
+
+sites! { "wan.dit.embed":
+    ROPE "rotary table" Cache;
+    PATCHES "patch embedding" Activation;
+    PATCH_WORKSPACE "patch convolution workspace" Workspace;
+    HIDDEN "hidden states" Activation;
+    TIME "time embedding" Activation;
+    TIME_PROJECTION "time projection" Activation;
+    TEXT "text embedding" Activation;
+    IMAGE "image embedding" Activation;
+}
+sites! { "wan.dit.modulation":
+    MODULATION "modulation" Activation;
+}
+sites! { "wan.dit.norm":
+    NORM_FP32 "norm in fp32" Activation;
+    NORM_STATISTICS "norm statistics" Activation;
+    NORM "normed states" Activation;
+}
+sites! { "wan.dit.attention":
+    QUERY "query" Activation;
+    KEY "key" Activation;
+    VALUE "value" Activation;
+    ROTATED "rotated states" Activation;
+    ROTARY_PRODUCT "rotary product" Activation;
+    ATTENTION "attention output" Activation;
+    LOG_SUM_EXP "attention log-sum-exp" Activation;
+    SCORES "attention scores" Activation;
+    PROJECTED "projected attention" Activation;
+}
+sites! { "wan.dit.residual":
+    RESIDUAL_FP32 "residual in fp32" Activation;
+}
+sites! { "wan.dit.feed_forward":
+    FFN_HIDDEN "feed-forward hidden" Activation;
+    FFN_OUT "feed-forward output" Activation;
+}
+sites! { "wan.dit.head":
+    PREDICTION "prediction" Activation;
+}
+
+/// The fp32 copy of a value that is computed in fp32: none when it is fp32 already.
+const FP32: u64 = 4;
+
+impl Forward {
+    fn tokens(&self) -> u64 {
+        self.latent.tokens(&self.dit)
+    }
+
+    fn unit(&self, p: &mut Builder, site: &'static Site, element: u64) -> Tensor {
+        p.alloc(site, &[("batch", self.latent.batch), ("tokens", self.tokens()), ("hidden", self.dit.hidden)], element)
+    }
+
+    /// `x.float()`: a copy unless activations are fp32.
+    fn float(&self, p: &mut Builder, site: &'static Site, x: Tensor) -> Tensor {
+        if self.act == FP32 { p.retain(x) } else { self.unit(p, site, FP32) }
+    }
+
+    /// `x.type_as(activation)`: drops `x` for a copy in the activation type unless that is fp32.
+    fn narrow(&self, p: &mut Builder, site: &'static Site, x: Tensor) -> Tensor {
+        if self.act == FP32 {
+            return x;
+        }
+        let y = self.unit(p, site, self.act);
+        p.release(x);
+        y
+    }
+
+    /// A layer norm in fp32 over the hidden width, of a reference it drops.
+    fn layer_norm(&self, p: &mut Builder, x: Tensor, affine: bool) -> Tensor {
+        let narrow_affine = affine && self.act != FP32 && !self.keep_fp32;
+        let weights: Vec<Tensor> = if narrow_affine {
+            (0..2).map(|_| p.alloc(&NORM_FP32, &[("hidden", self.dit.hidden)], FP32)).collect()
+        } else {
+            Vec::new()
+        };
+        let y = self.unit(p, &NORM_FP32, FP32);
+        for _ in 0..2 {
+            // Mean and reciprocal deviation of each token live only inside the kernel call.
+            p.touch(&NORM_STATISTICS, &[("batch", self.latent.batch), ("tokens", self.tokens())], FP32);
+        }
+        for weight in weights {
+            p.release(weight);
+        }
+        p.release(x);
+        y
+    }
+
+    /// `norm(x.float()) * (1 + scale) + shift`, narrowed.
+    fn modulated_norm(&self, p: &mut Builder, x: Tensor) -> Tensor {
+        let wide = self.float(p, &NORM_FP32, x);
+        let normed = self.layer_norm(p, wide, false);
+        let factor = self.modulation(p, 1);
+        let scaled = self.unit(p, &NORM_FP32, FP32);
+        p.release(normed);
+        p.release(factor);
+        let shifted = self.unit(p, &NORM_FP32, FP32);
+        p.release(scaled);
+        self.narrow(p, &NORM, shifted)
+    }
+
+    /// `count` modulation vectors in fp32: of each video, or of each token.
+    fn modulation(&self, p: &mut Builder, count: u64) -> Tensor {
+        let tokens = if self.per_token_timesteps { self.tokens() } else { 1 };
+        p.alloc(&MODULATION, &[("batch", self.latent.batch), ("timesteps", tokens), ("vectors", count), ("hidden", self.dit.hidden)], FP32)
+    }
+
+    /// An RMS norm over all heads, which replaces its input.
+    fn rms_norm(&self, p: &mut Builder, site: &'static Site, x: Tensor, tokens: u64) -> Tensor {
+        let y = p.alloc(site, &[("batch", self.latent.batch), ("tokens", tokens), ("hidden", self.dit.hidden)], self.act);
+        p.touch(&NORM_STATISTICS, &[("batch", self.latent.batch), ("tokens", tokens)], FP32);
+        p.release(x);
+        y
+    }
+
+    /// The rotary embedding of `x`, which it drops: each half from two products, in the type of the table.
+    fn rotary(&self, p: &mut Builder, x: Tensor) -> Tensor {
+        let product = if self.keep_fp32 { FP32 } else { self.act };
+        let half = [("batch", self.latent.batch), ("tokens", self.tokens()), ("half of hidden", self.dit.hidden / 2)];
+        let y = self.unit(p, &ROTATED, self.act);
+        for _ in 0..2 {
+            let products = [(); 2].map(|()| p.alloc(&ROTARY_PRODUCT, &half, product));
+            let sum = p.alloc(&ROTARY_PRODUCT, &half, product);
+            for part in products {
+                p.release(part);
+            }
+            p.release(sum);
+        }
+        p.release(x);
+        y
+    }
+
+    /// The attention kernel: output and what lives beside it during the call.
+    fn attend(&self, p: &mut Builder, keys: u64) -> Tensor {
+        let (batch, heads, tokens) = (("batch", self.latent.batch), ("heads", self.dit.heads), ("tokens", self.tokens()));
+        if self.attention == Attention::Math {
+            let scores = [batch, heads, tokens, ("keys", keys)];
+            let raw = p.alloc(&SCORES, &scores, self.act);
+            let soft = p.alloc(&SCORES, &scores, self.act);
+            p.release(raw);
+            let y = self.unit(p, &ATTENTION, self.act);
+            p.release(soft);
+            return y;
+        }
+        let y = self.unit(p, &ATTENTION, self.act);
+        if matches!(self.attention, Attention::Flash | Attention::Sdpa) {
+            p.touch(&LOG_SUM_EXP, &[batch, heads, tokens], FP32);
+        }
+        y
+    }
+
+    /// One attention layer of `x`; `keys` and `values` come from `key_tokens` tokens. Ends with the projected output alone.
+    fn attention(&self, p: &mut Builder, key_tokens: u64, image_tokens: u64, rope: bool) -> Tensor {
+        let batch = ("batch", self.latent.batch);
+        let hidden = ("hidden", self.dit.hidden);
+        let query = self.unit(p, &QUERY, self.act);
+        let key = p.alloc(&KEY, &[batch, ("tokens", key_tokens), hidden], self.act);
+        let value = p.alloc(&VALUE, &[batch, ("tokens", key_tokens), hidden], self.act);
+        let mut query = self.rms_norm(p, &QUERY, query, self.tokens());
+        let mut key = self.rms_norm(p, &KEY, key, key_tokens);
+        if rope {
+            query = self.rotary(p, query);
+            key = self.rotary(p, key);
+        }
+        let image = (image_tokens > 0).then(|| {
+            let key = p.alloc(&KEY, &[batch, ("tokens", image_tokens), hidden], self.act);
+            let value = p.alloc(&VALUE, &[batch, ("tokens", image_tokens), hidden], self.act);
+            let key = self.rms_norm(p, &KEY, key, image_tokens);
+            (key, value, self.attend(p, image_tokens))
+        });
+        let mut attended = self.attend(p, key_tokens);
+        if let Some((_, _, from_image)) = image {
+            let sum = self.unit(p, &ATTENTION, self.act);
+            p.release(attended);
+            attended = sum;
+            let _ = from_image;
+        }
+        let projected = self.unit(p, &PROJECTED, self.act);
+        p.release(attended);
+        for tensor in [query, key, value] {
+            p.release(tensor);
+        }
+        if let Some((key, value, attended)) = image {
+            for tensor in [key, value, attended] {
+                p.release(tensor);
+            }
+        }
+        projected
+    }
+
+    /// `residual.float() + update * gate`, narrowed; drops the reference to `residual`.
+    fn gated_residual(&self, p: &mut Builder, residual: Tensor, update: Tensor, widen_update: bool) -> Tensor {
+        let wide = self.float(p, &RESIDUAL_FP32, residual);
+        let wide_update = if widen_update { self.float(p, &RESIDUAL_FP32, update) } else { p.retain(update) };
+        let gated = self.unit(p, &RESIDUAL_FP32, FP32);
+        p.release(wide_update);
+        let sum = self.unit(p, &RESIDUAL_FP32, FP32);
+        p.release(wide);
+        p.release(gated);
+        let y = self.narrow(p, &HIDDEN, sum);
+        p.release(residual);
+        y
+    }
+
+    /// One block. The caller's reference to `x` is dropped when the block has returned.
+    fn block(&self, p: &mut Builder, x: Tensor) -> Tensor {
+        p.phase("modulation");
+        let wide = if self.act == FP32 { None } else { Some(self.modulation(p, 6)) };
+        let modulation = self.modulation(p, 6);
+        if let Some(wide) = wide {
+            p.release(wide);
+        }
+        let mut hidden = p.retain(x);
+        let normed = self.modulated_norm(p, hidden);
+
+        p.phase("self_attention");
+        let attended = self.attention(p, self.tokens(), 0, true);
+        p.phase("residual");
+        hidden = self.gated_residual(p, hidden, attended, false);
+
+        p.phase("cross_attention");
+        let wide = self.float(p, &NORM_FP32, hidden);
+        let cross = self.layer_norm(p, wide, true);
+        let cross = self.narrow(p, &NORM, cross);
+        p.release(normed);
+        let attended_to_text = self.attention(p, self.text_tokens, self.image_tokens, false);
+        p.release(attended);
+        let sum = self.unit(p, &HIDDEN, self.act);
+        p.release(hidden);
+        hidden = sum;
+
+        p.phase("feed_forward");
+        let normed = self.modulated_norm(p, hidden);
+        p.release(cross);
+        let ffn = [("batch", self.latent.batch), ("tokens", self.tokens()), ("ffn", self.dit.ffn)];
+        let linear = p.alloc(&FFN_HIDDEN, &ffn, self.act);
+        let activated = p.alloc(&FFN_HIDDEN, &ffn, self.act);
+        p.release(linear);
+        let out = self.unit(p, &FFN_OUT, self.act);
+        p.release(activated);
+        p.phase("feed_forward_residual");
+        hidden = self.gated_residual(p, hidden, out, true);
+        for tensor in [normed, attended_to_text, out, modulation, x] {
+            p.release(tensor);
+        }
+        hidden
+    }
+
+    /// The forward pass; the prediction is the result.
+    pub fn emit(&self, p: &mut Builder) -> Tensor {
+        let batch = ("batch", self.latent.batch);
+        let hidden = ("hidden", self.dit.hidden);
+        let tokens = ("tokens", self.tokens());
+        let act = self.act;
+        p.phase("embedding");
+        let table = if self.keep_fp32 { FP32 } else { act };
+        let head = ("head", self.dit.hidden / self.dit.heads);
+        let rope = [(); 2].map(|()| p.alloc(&ROPE, &[tokens, head], table));
+        let patches = self.unit(p, &PATCHES, act);
+        // cuDNN changes the layout of input, weights and output for its convolution: one copy of each.
+        let patch = self.dit.patch.iter().product();
+        p.touch(
+            &PATCH_WORKSPACE,
+            &[("input, output and weights", {
+                let input = self.latent.batch * self.latent.frames * self.latent.height * self.latent.width * pad8(self.dit.in_channels);
+                input + self.latent.batch * self.tokens() * self.dit.hidden + pad8(self.dit.in_channels) * patch * self.dit.hidden + CUDNN_HEADER / act
+            })],
+            act,
+        );
+        let x = self.unit(p, &HIDDEN, act);
+        p.release(patches);
+
+        let timesteps = ("timesteps", if self.per_token_timesteps { self.tokens() } else { 1 });
+        let sinusoids = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], FP32);
+        let narrow = if self.keep_fp32 || act == FP32 { sinusoids } else {
+            let y = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], act);
+            p.release(sinusoids);
+            y
+        };
+        let embed = if self.keep_fp32 { FP32 } else { act };
+        let first = p.alloc(&TIME, &[batch, timesteps, hidden], embed);
+        let activated = p.alloc(&TIME, &[batch, timesteps, hidden], embed);
+        p.release(first);
+        let mut time = p.alloc(&TIME, &[batch, timesteps, hidden], embed);
+        p.release(activated);
+        if embed != act {
+            let y = p.alloc(&TIME, &[batch, timesteps, hidden], act);
+            p.release(time);
+            time = y;
+        }
+        let activated = p.alloc(&TIME, &[batch, timesteps, hidden], act);
+        let projection = p.alloc(&TIME_PROJECTION, &[batch, timesteps, ("vectors", 6), hidden], act);
+        p.release(activated);
+        p.release(narrow);
+
+        let text = [batch, ("tokens", self.text_tokens), hidden];
+        let first = p.alloc(&TEXT, &text, act);
+        let activated = p.alloc(&TEXT, &text, act);
+        p.release(first);
+        let mut context = p.alloc(&TEXT, &text, act);
+        p.release(activated);
+        if self.image_tokens > 0 {
+            let features = [batch, ("tokens", self.image_tokens), ("features", IMAGE_FEATURES)];
+            let image = [batch, ("tokens", self.image_tokens), hidden];
+            let first = p.alloc(&IMAGE, &features, act);
+            let activated = p.alloc(&IMAGE, &features, act);
+            p.release(first);
+            let projected = p.alloc(&IMAGE, &image, act);
+            p.release(activated);
+            let joined = p.alloc(&TEXT, &[batch, ("tokens", self.text_tokens + self.image_tokens), hidden], act);
+            p.release(projected);
+            p.release(context);
+            context = joined;
+        }
+
+        p.repeat(self.dit.blocks, |p| {
+            let y = self.block(p, x);
+            // The caller's name is bound to the block's result once the old one is gone.
+            p.rebind(x, y);
+        });
+
+        p.phase("head");
+        let table = if self.keep_fp32 { FP32 } else { act };
+        let modulation = p.alloc(&MODULATION, &[batch, timesteps, ("vectors", 2), hidden], table);
+        let wide = self.float(p, &NORM_FP32, x);
+        let normed = self.layer_norm(p, wide, false);
+        let factor = p.alloc(&MODULATION, &[batch, timesteps, hidden], table);
+        let scaled = self.unit(p, &NORM_FP32, FP32);
+        p.release(normed);
+        p.release(factor);
+        let shifted = self.unit(p, &NORM_FP32, FP32);
+        p.release(scaled);
+        let narrow = self.narrow(p, &NORM, shifted);
+        p.release(x);
+        let out = [batch, tokens, ("patch", patch), ("channels", self.dit.out_channels)];
+        let linear = p.alloc(&PREDICTION, &out, act);
+        p.release(narrow);
+        let prediction = p.alloc(&PREDICTION, &out, act);
+        for tensor in [linear, modulation, time, projection, context, rope[1], rope[0]] {
+            p.release(tensor);
+        }
+        prediction
+    }
+}
+
+/// What cuDNN adds to a workspace besides the copies: 16 to 147 bytes in the recorded traces.
+pub(super) const CUDNN_HEADER: u64 = 146;
+
+/// cuDNN's channels-last kernels take channels eight at a time.
+pub(super) fn pad8(channels: u64) -> u64 {
+    channels.div_ceil(8) * 8
+}

@@ -1,0 +1,660 @@
+//! `AutoencoderKLWan` (diffusers 0.42.1): decoding and encoding, cached, tiled and sliced, run eagerly without gradients.
+//!
+//! The order of allocations and the lifetime of every reference follow `diffusers/models/autoencoders/autoencoder_kl_wan.py`;
+//! recorded allocator traces of the class on an H200 reproduce it allocation for allocation (`tests/data`).
+//!
+//! The causal convolutions keep the last two frames of their input as a cache, so the video is decoded one latent frame at a
+//! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
+//! output grows.
+
+use fv_spec::estimate::BufferKind::{Activation, Cache, Output, Workspace};
+
+use super::diffusers_dit::{CUDNN_HEADER, pad8};
+use super::geometry::{Latent, Vae};
+use crate::program::{Builder, List, Site, Tensor};
+use crate::settings::Tiling;
+
+
+macro_rules! sites {
+    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
+        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
+    };
+}
+
+sites! { "wan.vae.convolution":
+    FEATURES "features" Activation;
+    FEATURE_CACHE "feature cache" Cache;
+    JOINED "features with cached frames" Activation;
+    PADDED "padded features" Activation;
+    CONVOLUTION_WORKSPACE "convolution workspace" Workspace;
+}
+sites! { "wan.vae.norm":
+    NORM_FP32 "norm in fp32" Activation;
+    NORM_LENGTHS "feature lengths" Activation;
+    NORMED "normed features" Activation;
+    ACTIVATED "activated features" Activation;
+}
+sites! { "wan.vae.attention":
+    QKV "query, key and value" Activation;
+    ATTENTION "attention output" Activation;
+}
+sites! { "wan.vae.resample":
+    UPSAMPLED "upsampled features" Activation;
+    SHORTCUT "averaging shortcut" Activation;
+}
+sites! { "wan.vae.output":
+    DECODED "decoded video" Output;
+    TILE "decoded tile" Output;
+    LATENT "latent" Activation;
+    ENCODED "encoded video" Activation;
+}
+
+const FP32: u64 = 4;
+
+/// A coder: which half of which VAE, at what precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coder {
+    /// The VAE.
+    pub vae: Vae,
+    /// Bytes of an activation: 2 or 4.
+    pub act: u64,
+    /// Whether cuDNN's convolutions take a workspace of copies in another layout.
+    pub workspace: bool,
+}
+
+/// Extents of a feature map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Map {
+    batch: u64,
+    channels: u64,
+    frames: u64,
+    height: u64,
+    width: u64,
+}
+
+impl Map {
+    fn with(self, channels: u64, frames: u64) -> Self {
+        Self { channels, frames, ..self }
+    }
+
+    fn scaled(self, numerator: u64, denominator: u64) -> Self {
+        Self { height: self.height * numerator / denominator, width: self.width * numerator / denominator, ..self }
+    }
+
+    fn elements(self) -> u64 {
+        self.batch * self.channels * self.frames * self.height * self.width
+    }
+}
+
+/// Which chunk of a video is coded: caches are empty in the first, half full in the second, full afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    First,
+    Second,
+    Later,
+}
+
+/// The caches of a coder, in the order in which its convolutions run.
+#[derive(Debug, Default)]
+struct Caches {
+    /// The cached tensor, how many frames it holds.
+    entries: Vec<(Tensor, u64)>,
+    next: usize,
+}
+
+impl Caches {
+    /// Drops every cache, the last first, as a list does.
+    fn clear(&mut self, p: &mut Builder) {
+        for (tensor, _) in self.entries.drain(..).rev() {
+            p.release(tensor);
+        }
+    }
+}
+
+/// Kernel extents of a convolution.
+#[derive(Debug, Clone, Copy)]
+struct Kernel {
+    time: u64,
+    space: u64,
+}
+
+const CUBE: Kernel = Kernel { time: 3, space: 3 };
+const TIME: Kernel = Kernel { time: 3, space: 1 };
+
+impl Coder {
+    fn map(&self, p: &mut Builder, site: &'static Site, m: Map, element: u64) -> Tensor {
+        p.alloc(site, &[("batch", m.batch), ("channels", m.channels), ("frames", m.frames), ("height", m.height), ("width", m.width)], element)
+    }
+
+    /// The workspace of a convolution: copies of input, output and weights in channels-last order.
+    fn workspace(&self, p: &mut Builder, x: Map, y: Map, kernel: Kernel) {
+        if !self.workspace || kernel.space * kernel.time == 1 {
+            return;
+        }
+        let pad = |channels: u64| if self.act == FP32 { channels } else { pad8(channels) };
+        let weights = pad(x.channels) * pad(y.channels) * kernel.time * kernel.space * kernel.space;
+        let copies = x.with(pad(x.channels), x.frames).elements() + y.with(pad(y.channels), y.frames).elements() + weights;
+        p.touch(&CONVOLUTION_WORKSPACE, &[("input, output and weights", copies + CUDNN_HEADER / self.act)], self.act);
+    }
+
+    /// A causal convolution of `x` (whose reference stays the caller's) with `cached` frames in front.
+    fn causal(&self, p: &mut Builder, x: Map, channels: u64, kernel: Kernel, cached: u64, site: &'static Site) -> (Tensor, Map) {
+        let joined = (cached > 0).then(|| self.map(p, &JOINED, x.with(x.channels, x.frames + cached), self.act));
+        let border = kernel.space - 1;
+        let padded = Map { frames: x.frames + kernel.time - 1, height: x.height + border, width: x.width + border, ..x };
+        // Padding copies even where nothing is added.
+        let pad = self.map(p, &PADDED, padded, self.act);
+        if let Some(joined) = joined {
+            p.release(joined);
+        }
+        let out = x.with(channels, x.frames);
+        // Where nothing is added the copy keeps the order of its input, which after upsampling several frames is not the
+        // convolution's.
+        let reordered = (kernel.space * kernel.time == 1 && site == &FEATURES && x.frames > 1).then(|| self.map(p, &PADDED, padded, self.act));
+        let y = self.map(p, site, out, self.act);
+        if let Some(reordered) = reordered {
+            p.release(reordered);
+        }
+        self.workspace(p, padded, out, kernel);
+        p.release(pad);
+        (y, out)
+    }
+
+    /// A cached causal convolution that drops its input.
+    fn cached(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), channels: u64) -> (Tensor, Map) {
+        let (x, m) = input;
+        let fresh = m.frames.min(2);
+        let mut keep = self.map(p, &FEATURE_CACHE, m.with(m.channels, fresh), self.act);
+        let mut held = fresh;
+        let old = (chunk != Chunk::First).then(|| caches.entries[caches.next]);
+        if fresh < 2 && old.is_some() {
+            let joined = self.map(p, &FEATURE_CACHE, m.with(m.channels, 2), self.act);
+            p.release(keep);
+            keep = joined;
+            held = 2;
+        }
+        let (y, out) = self.causal(p, m, channels, CUBE, old.map_or(0, |(_, frames)| frames), &FEATURES);
+        p.release(x);
+        match old {
+            Some((tensor, _)) => {
+                p.replace(tensor, keep);
+                caches.entries[caches.next].1 = held;
+            }
+            None => caches.entries.push((keep, held)),
+        }
+        caches.next += 1;
+        (y, out)
+    }
+
+    /// An RMS norm over channels; the input's reference stays the caller's.
+    fn norm(&self, p: &mut Builder, m: Map) -> Tensor {
+        let wide = (self.act != FP32).then(|| self.map(p, &NORM_FP32, m, FP32));
+        let lengths = m.with(1, m.frames);
+        let length = self.map(p, &NORM_LENGTHS, lengths, FP32);
+        let clamped = self.map(p, &NORM_LENGTHS, lengths, FP32);
+        p.release(length);
+        let mut normalised = self.map(p, if self.act == FP32 { &NORMED } else { &NORM_FP32 }, m, FP32);
+        if let Some(wide) = wide {
+            p.release(wide);
+        }
+        p.release(clamped);
+        if self.act != FP32 {
+            let narrow = self.map(p, &NORMED, m, self.act);
+            p.release(normalised);
+            normalised = narrow;
+        }
+        // Scale, gain and bias each make a new tensor.
+        let scaled = self.map(p, &NORMED, m, self.act);
+        let gained = self.map(p, &NORMED, m, self.act);
+        p.release(scaled);
+        let biased = self.map(p, &NORMED, m, self.act);
+        p.release(gained);
+        p.release(normalised);
+        biased
+    }
+
+    /// Norm and activation; drops `x`.
+    fn norm_activate(&self, p: &mut Builder, x: Tensor, m: Map) -> Tensor {
+        let normed = self.norm(p, m);
+        p.release(x);
+        let y = self.map(p, &ACTIVATED, m, self.act);
+        p.release(normed);
+        y
+    }
+
+    /// A residual block; the input's reference stays the caller's.
+    fn residual_block(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), channels: u64) -> (Tensor, Map) {
+        let (x, m) = input;
+        let shortcut = if m.channels == channels {
+            p.retain(x)
+        } else {
+            self.causal(p, m, channels, Kernel { time: 1, space: 1 }, 0, &FEATURES).0
+        };
+        let x = p.retain(x);
+        let activated = self.norm_activate(p, x, m);
+        let (y, out) = self.cached(p, caches, chunk, (activated, m), channels);
+        let activated = self.norm_activate(p, y, out);
+        let (y, out) = self.cached(p, caches, chunk, (activated, out), channels);
+        let sum = self.map(p, &FEATURES, out, self.act);
+        p.release(y);
+        p.release(shortcut);
+        (sum, out)
+    }
+
+    /// Single-head attention over the positions of each frame; the input's reference stays the caller's.
+    fn attention_block(&self, p: &mut Builder, m: Map) -> Tensor {
+        // With one frame at a time, putting frames before channels is a view.
+        let normed = self.norm(p, m);
+        let three = m.with(3 * m.channels, m.frames);
+        let qkv = self.map(p, &QKV, three, self.act);
+        let contiguous = self.map(p, &QKV, three, self.act);
+        p.release(qkv);
+        let attended = self.map(p, &ATTENTION, m, self.act);
+        if self.act != FP32 {
+            // A head of this width is accumulated in fp32 outside the kernel.
+            let accumulator = self.map(p, &ATTENTION, m, FP32);
+            p.release(accumulator);
+        }
+        p.release(normed);
+        let contiguous_input = self.map(p, &ATTENTION, m, self.act);
+        let projected = self.map(p, &ATTENTION, m, self.act);
+        p.release(contiguous_input);
+        p.release(attended);
+        let sum = self.map(p, &FEATURES, m, self.act);
+        p.release(projected);
+        p.release(contiguous);
+        sum
+    }
+
+    fn middle(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map)) -> (Tensor, Map) {
+        let channels = input.1.channels;
+        let first = self.residual_block(p, caches, chunk, input, channels);
+        let attended = (self.attention_block(p, first.1), first.1);
+        p.release(first.0);
+        let second = self.residual_block(p, caches, chunk, attended, channels);
+        p.release(attended.0);
+        second
+    }
+
+    /// Upsampling by two in space and, with `time`, in time; the input's reference stays the caller's.
+    fn upsample(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), channels: u64, time: bool) -> (Tensor, Map) {
+        let (x, mut m) = input;
+        let mut x = p.retain(x);
+        if time {
+            if chunk == Chunk::First {
+                // The first frame is not doubled; its place in the list of caches is only marked.
+            } else {
+                let fresh = m.frames.min(2);
+                let mut keep = self.map(p, &FEATURE_CACHE, m.with(m.channels, fresh), self.act);
+                let old = (chunk == Chunk::Later).then(|| caches.entries[caches.next]);
+                if fresh < 2 {
+                    let zeros = (chunk == Chunk::Second).then(|| self.map(p, &FEATURE_CACHE, m.with(m.channels, fresh), self.act));
+                    let joined = self.map(p, &FEATURE_CACHE, m.with(m.channels, 2), self.act);
+                    if let Some(zeros) = zeros {
+                        p.release(zeros);
+                    }
+                    p.release(keep);
+                    keep = joined;
+                }
+                let (y, out) = self.causal(p, m, 2 * m.channels, TIME, old.map_or(0, |(_, frames)| frames), &FEATURES);
+                p.release(x);
+                match old {
+                    Some((tensor, _)) => p.replace(tensor, keep),
+                    None => caches.entries.insert(caches.next, (keep, 2)),
+                }
+                caches.next += 1;
+                m = out.with(m.channels, 2 * m.frames);
+                let stacked = self.map(p, &FEATURES, m, self.act);
+                p.release(y);
+                x = stacked;
+            }
+        }
+        if m.batch > 1 && m.frames > 1 {
+            // Frames of several videos cannot be put before channels without a copy.
+            let copy = self.map(p, &FEATURES, m, self.act);
+            p.release(x);
+            x = copy;
+        }
+        let big = m.scaled(2, 1);
+        let wide = (self.act != FP32).then(|| self.map(p, &UPSAMPLED, m, FP32));
+        let mut up = self.map(p, &UPSAMPLED, big, FP32);
+        if m.batch == 1 && m.frames > 1 {
+            // The frames of one video lie apart in memory: the kernel wants them together.
+            let together = self.map(p, &UPSAMPLED, m, FP32);
+            p.release(together);
+        }
+        if let Some(wide) = wide {
+            p.release(wide);
+            let narrow = self.map(p, &UPSAMPLED, big, self.act);
+            p.release(up);
+            up = narrow;
+        }
+        let out = big.with(channels, m.frames);
+        let y = self.map(p, &FEATURES, out, self.act);
+        self.workspace(p, big, out, Kernel { time: 1, space: 3 });
+        p.release(up);
+        p.release(x);
+        (y, out)
+    }
+
+    /// One chunk through the decoder; the result is what it adds to the video.
+    fn decode_chunk(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, latent: Latent) -> (Tensor, Map) {
+        caches.next = 0;
+        let c = self.vae.decoder_channels;
+        let input = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: 1, height: latent.height, width: latent.width };
+        let slice = self.map(p, &LATENT, input.with(input.channels, 0), self.act);
+        p.phase("decode_middle");
+        let x = self.cached(p, caches, chunk, (slice, input), 4 * c);
+        let mut x = {
+            let y = self.middle(p, caches, chunk, x);
+            p.release(x.0);
+            y
+        };
+        // Widths of the four levels, from the latent to the pixels, and what follows each.
+        let levels: [(u64, Option<bool>); 4] = [(4 * c, Some(true)), (4 * c, Some(true)), (2 * c, Some(false)), (c, None)];
+        let names = ["decode_level_1", "decode_level_2", "decode_level_3", "decode_level_4"];
+        for ((width, upsampler), name) in levels.into_iter().zip(names) {
+            p.phase(name);
+            let input = x;
+            let copy = (self.vae.residual).then(|| self.map(p, &SHORTCUT, input.1, self.act));
+            let mut y = (p.retain(input.0), input.1);
+            for _ in 0..3 {
+                let next = self.residual_block(p, caches, chunk, y, width);
+                p.release(y.0);
+                y = next;
+            }
+            if let Some(time) = upsampler {
+                let out = if self.vae.residual { width } else { width / 2 };
+                let next = self.upsample(p, caches, chunk, y, out, time);
+                p.release(y.0);
+                y = next;
+            }
+            if let Some(copy) = copy {
+                if let Some(time) = upsampler {
+                    y = self.duplicate(p, y, input.1, time, chunk);
+                }
+                p.release(copy);
+            }
+            p.release(input.0);
+            x = y;
+        }
+        p.phase("decode_head");
+        let activated = self.norm_activate(p, x.0, x.1);
+        self.cached(p, caches, chunk, (activated, x.1), self.vae.output_channels)
+    }
+
+    /// Adds the shortcut of Wan 2.2: the level's input repeated to the size of its output.
+    fn duplicate(&self, p: &mut Builder, y: (Tensor, Map), input: Map, time: bool, chunk: Chunk) -> (Tensor, Map) {
+        let factor = if time { 8 } else { 4 };
+        let repeats = y.1.channels * factor / input.channels;
+        let repeated = self.map(p, &SHORTCUT, input.with(input.channels * repeats, input.frames), self.act);
+        let frames = input.frames * if time { 2 } else { 1 };
+        let placed = self.map(p, &SHORTCUT, y.1.with(y.1.channels, frames), self.act);
+        p.release(repeated);
+        let _ = chunk;
+        let sum = self.map(p, &FEATURES, y.1, self.act);
+        p.release(placed);
+        p.release(y.0);
+        (sum, y.1)
+    }
+
+    /// Decodes a latent (a reference of the caller's) frame by frame. The result is the video.
+    pub fn decode(&self, p: &mut Builder, latent: Latent) -> Tensor {
+        let z = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: latent.frames, height: latent.height, width: latent.width };
+        p.phase("decode_input");
+        let (quantised, _) = self.causal(p, z, z.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
+        let mut caches = Caches::default();
+        let (mut video, first) = self.decode_chunk(p, &mut caches, Chunk::First, latent);
+        let frame = |frames: u64| [("batch", first.batch), ("channels", first.channels), ("frames", frames), ("height", first.height), ("width", first.width)];
+        // The loop's name for a chunk keeps it until the next one is there.
+        let temporal = self.vae.temporal;
+        let mut last = None;
+        if latent.frames > 1 {
+            let (part, _) = self.decode_chunk(p, &mut caches, Chunk::Second, latent);
+            last = Some(part);
+            p.phase("decode_output");
+            let joined = p.alloc(&DECODED, &frame(1 + temporal), self.act);
+            p.release(video);
+            video = joined;
+        }
+        if let (Some(last), true) = (last, latent.frames > 2) {
+            p.repeat(latent.frames - 2, |p| {
+                let (part, _) = self.decode_chunk(p, &mut caches, Chunk::Later, latent);
+                p.replace(last, part);
+                p.phase("decode_output");
+                let joined = p.alloc_growing(&DECODED, &frame(1 + 2 * temporal), self.act, &frame(temporal));
+                p.replace(video, joined);
+            });
+        }
+        let frames = 1 + temporal * (latent.frames - 1);
+        if self.vae.pixel_patch > 1 {
+            let pixels = self.map(p, &DECODED, first.with(first.channels, frames), self.act);
+            p.release(video);
+            video = pixels;
+        }
+        let clamped = self.map(p, &DECODED, first.with(first.channels, frames), self.act);
+        p.release(video);
+        caches.clear(p);
+        p.release(quantised);
+        if let Some(last) = last {
+            p.release(last);
+        }
+        clamped
+    }
+}
+
+impl Coder {
+    /// Decodes in spatial tiles, each of the full length in time. Tiles stay until they are blended and joined.
+    pub fn decode_tiled(&self, p: &mut Builder, latent: Latent, tiling: Tiling) -> Tensor {
+        let spatial = self.vae.spatial;
+        let rows = spans(latent.height, u64::from(tiling.tile[0]) / spatial, u64::from(tiling.stride[0]) / spatial);
+        let columns = spans(latent.width, u64::from(tiling.tile[1]) / spatial, u64::from(tiling.stride[1]) / spatial);
+        let (tiles, time) = (p.list(), p.list());
+        for (height, many_rows) in &rows {
+            p.repeat_sampled(*many_rows, 1, 1, |p| {
+                for (width, many_columns) in &columns {
+                    p.repeat_sampled(*many_columns, 1, 1, |p| self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time));
+                }
+            });
+        }
+        p.phase("decode_merge");
+        let scale = spatial / self.vae.pixel_patch;
+        let frames = 1 + self.vae.temporal * (latent.frames - 1);
+        let crop = |extent: u64, stride: u32, spans: &[(u64, u64)]| -> u64 {
+            let stride = u64::from(stride) / spatial;
+            spans.iter().map(|(size, many)| (*size).min(stride).min(extent) * many).sum::<u64>() * scale
+        };
+        let joined_width = crop(latent.width, tiling.stride[1], &columns);
+        let joined_height = crop(latent.height, tiling.stride[0], &rows);
+        let video = |height: u64, width: u64| Map { batch: latent.batch, channels: self.vae.output_channels, frames, height, width };
+        let merged = p.list();
+        for (height, many) in &rows {
+            let stride = u64::from(tiling.stride[0]) / spatial;
+            p.repeat(*many, |p| {
+                let row = self.map(p, &TILE, video((*height).min(stride) * scale, joined_width), self.act);
+                p.keep(merged, row);
+            });
+        }
+        let mut whole = self.map(p, &DECODED, video(joined_height, joined_width), self.act);
+        let cropped = video(latent.height * scale, latent.width * scale);
+        if self.vae.pixel_patch > 1 {
+            let pixels = self.map(p, &DECODED, cropped, self.act);
+            p.release(whole);
+            whole = pixels;
+        }
+        let clamped = self.map(p, &DECODED, cropped, self.act);
+        p.release(whole);
+        for list in [merged, tiles, time] {
+            p.release_list(list);
+        }
+        clamped
+    }
+
+    /// One tile: its chunks are kept in `time` until the next tile starts, the joined tile in `tiles`.
+    fn tile(&self, p: &mut Builder, latent: Latent, tiles: List, time: List) {
+        p.release_list(time);
+        let mut caches = Caches::default();
+        let one = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: 1, height: latent.height, width: latent.width };
+        let mut step = |p: &mut Builder, chunk: Chunk| {
+            p.phase("decode_input");
+            let (quantised, _) = self.causal(p, one, one.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
+            let (part, m) = self.decode_chunk(p, &mut caches, chunk, latent);
+            p.release(quantised);
+            p.keep(time, part);
+            m
+        };
+        let first = step(p, Chunk::First);
+        if latent.frames > 1 {
+            step(p, Chunk::Second);
+        }
+        if latent.frames > 2 {
+            p.repeat(latent.frames - 2, |p| {
+                step(p, Chunk::Later);
+            });
+        }
+        p.phase("decode_output");
+        let joined = self.map(p, &TILE, first.with(first.channels, 1 + self.vae.temporal * (latent.frames - 1)), self.act);
+        p.keep(tiles, joined);
+        caches.clear(p);
+    }
+
+    /// Encodes `frames` frames of `height` x `width` pixels (a reference of the caller's): the result is the distribution of
+    /// the latent, twice its channels.
+    pub fn encode(&self, p: &mut Builder, batch: u64, frames: u64, height: u64, width: u64) -> Tensor {
+        let patch = self.vae.pixel_patch;
+        let pixels = Map { batch, channels: 3 * patch * patch, frames, height: height / patch, width: width / patch };
+        p.phase("encode_input");
+        let patched = (patch > 1).then(|| self.map(p, &ENCODED, pixels, self.act));
+        let mut caches = Caches::default();
+        let (mut out, m) = self.encode_chunk(p, &mut caches, Chunk::First, pixels.with(pixels.channels, 1));
+        let chunk = pixels.with(pixels.channels, self.vae.temporal);
+        let latent_frames = frames.saturating_sub(1) / self.vae.temporal + 1;
+        let shape = |frames: u64| [("batch", m.batch), ("channels", m.channels), ("frames", frames), ("height", m.height), ("width", m.width)];
+        let mut last = None;
+        if latent_frames > 1 {
+            let (part, _) = self.encode_chunk(p, &mut caches, Chunk::Second, chunk);
+            last = Some(part);
+            p.phase("encode_output");
+            let joined = p.alloc(&LATENT, &shape(2), self.act);
+            p.release(out);
+            out = joined;
+        }
+        if let (Some(last), true) = (last, latent_frames > 2) {
+            p.repeat(latent_frames - 2, |p| {
+                let (part, _) = self.encode_chunk(p, &mut caches, Chunk::Later, chunk);
+                p.replace(last, part);
+                p.phase("encode_output");
+                let joined = p.alloc_growing(&LATENT, &shape(3), self.act, &shape(1));
+                p.replace(out, joined);
+            });
+        }
+        let (moments, _) = self.causal(p, m.with(m.channels, latent_frames), m.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
+        caches.clear(p);
+        p.release(out);
+        if let Some(last) = last {
+            p.release(last);
+        }
+        if let Some(patched) = patched {
+            p.release(patched);
+        }
+        moments
+    }
+
+    /// One chunk of pixels through the encoder.
+    fn encode_chunk(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, pixels: Map) -> (Tensor, Map) {
+        caches.next = 0;
+        let c = self.vae.encoder_channels;
+        let slice = self.map(p, &ENCODED, pixels.with(pixels.channels, 0), self.act);
+        p.phase("encode_level_1");
+        let mut x = self.cached(p, caches, chunk, (slice, pixels), c);
+        // Widths of the levels from the pixels to the latent, and how each ends: halved in space, in time too, or not at all.
+        let levels: [(u64, Option<bool>); 4] = [(c, Some(false)), (2 * c, Some(true)), (4 * c, Some(true)), (4 * c, None)];
+        let names = ["encode_level_1", "encode_level_2", "encode_level_3", "encode_level_4"];
+        for ((width, down), name) in levels.into_iter().zip(names) {
+            p.phase(name);
+            let input = x;
+            let copy = self.vae.residual.then(|| self.map(p, &SHORTCUT, input.1, self.act));
+            let held = self.vae.residual.then(|| p.retain(input.0));
+            for _ in 0..2 {
+                let next = self.residual_block(p, caches, chunk, x, width);
+                p.release(x.0);
+                x = next;
+            }
+            if let Some(time) = down {
+                let next = self.downsample(p, caches, chunk, x, time);
+                p.release(x.0);
+                x = next;
+            }
+            if let Some(copy) = copy {
+                let padded = self.map(p, &SHORTCUT, input.1, self.act);
+                let ordered = self.map(p, &SHORTCUT, input.1, self.act);
+                p.release(padded);
+                let mean = self.map(p, &SHORTCUT, x.1, self.act);
+                p.release(ordered);
+                let sum = self.map(p, &FEATURES, x.1, self.act);
+                for tensor in [mean, x.0, copy] {
+                    p.release(tensor);
+                }
+                x.0 = sum;
+            }
+            if let Some(held) = held {
+                p.release(held);
+            }
+        }
+        p.phase("encode_middle");
+        let y = self.middle(p, caches, chunk, x);
+        p.release(x.0);
+        let activated = self.norm_activate(p, y.0, y.1);
+        self.cached(p, caches, chunk, (activated, y.1), 2 * self.vae.latent_channels)
+    }
+
+    /// Halving in space and, with `time`, in time; the input's reference stays the caller's.
+    fn downsample(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), time: bool) -> (Tensor, Map) {
+        let (x, m) = input;
+        let x = p.retain(x);
+        let border = Map { height: m.height + 1, width: m.width + 1, ..m };
+        let pad = self.map(p, &PADDED, border, self.act);
+        let half = m.scaled(1, 2);
+        let y = self.map(p, &FEATURES, half, self.act);
+        self.workspace(p, border, half, Kernel { time: 1, space: 3 });
+        p.release(pad);
+        p.release(x);
+        if !time {
+            return (y, half);
+        }
+        if chunk == Chunk::First {
+            let clone = self.map(p, &FEATURE_CACHE, half, self.act);
+            caches.entries.push((clone, 1));
+            caches.next += 1;
+            return (y, half);
+        }
+        let keep = self.map(p, &FEATURE_CACHE, half.with(half.channels, 1), self.act);
+        let joined = half.with(half.channels, half.frames + 1);
+        let with_last = self.map(p, &JOINED, joined, self.act);
+        let pad = self.map(p, &PADDED, joined, self.act);
+        let out = half.with(half.channels, half.frames / 2);
+        let z = self.map(p, &FEATURES, out, self.act);
+        self.workspace(p, joined, out, TIME);
+        p.release(pad);
+        p.release(with_last);
+        p.release(y);
+        p.replace(caches.entries[caches.next].0, keep);
+        caches.next += 1;
+        (z, out)
+    }
+}
+
+/// The extents of tiles along one axis and how many there are of each: `tile` long, `stride` apart, cut off at the end.
+fn spans(extent: u64, tile: u64, stride: u64) -> Vec<(u64, u64)> {
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    while at < extent {
+        let size = tile.min(extent - at);
+        match spans.last_mut() {
+            Some((last, many)) if *last == size => *many += 1,
+            _ => spans.push((size, 1)),
+        }
+        at += stride.max(1);
+    }
+    spans
+}

@@ -1,0 +1,1215 @@
+#!/usr/bin/env python3
+"""Record what diffusers' Wan models allocate, call site by call site.
+
+Every case runs in a process of its own, forked from one that has only imported
+the libraries (no CUDA context). Weights are made on the spot; nothing is
+downloaded. Needs one CUDA GPU, torch, diffusers, transformers and accelerate.
+
+    python3 tests/gpu/wan_memory.py              # all groups
+    python3 tests/gpu/wan_memory.py --list       # case names, no GPU needed
+    python3 tests/gpu/wan_memory.py GROUP|NAME...  # some of them
+
+Groups: fixed (what a process costs before any model), sites (traces with call
+sites), peaks (full depth, no trace), pipe (whole pipelines), host (pinned
+memory). fixed and peaks run alone on the card, the others side by side.
+
+Under $OUT (the current folder where OUT is unset):
+  wan_sites.tar   NAME.txt.gz per sites case, see below
+  sites.json      per sites case: bases, peaks, parameters, retained blocks
+  peaks.csv       one row per geometry, columns of h200_diffusers_peaks.csv
+  peaks.json      the same rows with more columns
+  pipelines.json, fixed.json, host.json, run.json
+
+A trace file is text. Its head is tables, each line starting with #:
+  #site,ID,OP,FRAMES   OP is the innermost torch Python function of the call
+                       (file:line:name, empty for a method of a tensor), FRAMES
+                       the innermost three frames in diffusers or transformers,
+                       innermost first, separated by |
+  #mod,ID,NAME         qualified module names
+Then one event a line, in the order in which the allocator saw them:
+  a,BYTES,BLOCK,SITE   a block was asked for: requested bytes, running number
+  f,BLOCK              it was given back; k,BYTES: so was a block from before
+  >,MOD  <             a module's forward was entered, left
+  S,BYTES X,BYTES      a segment came from the driver, went back to it
+"""
+
+import csv
+import gc
+import gzip
+import io
+import json
+import os
+import signal
+import sys
+import tarfile
+import time
+import traceback
+
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+START = time.time()
+BUDGET_S = float(os.environ.get("WAN_BUDGET", "430"))
+DRY = bool(os.environ.get("WAN_DRY"))
+DEV = "cpu" if DRY else "cuda"
+
+WAN_13B = dict(
+    patch_size=(1, 2, 2), num_attention_heads=12, attention_head_dim=128,
+    in_channels=16, out_channels=16, text_dim=4096, freq_dim=256, ffn_dim=8960,
+    num_layers=30, cross_attn_norm=True, qk_norm="rms_norm_across_heads",
+    eps=1e-6, rope_max_seq_len=1024,
+)
+WAN_14B = dict(WAN_13B, num_attention_heads=40, ffn_dim=13824, num_layers=40)
+WAN_I2V = dict(WAN_14B, in_channels=36, image_dim=1280, added_kv_proj_dim=5120)
+WAN_FLF = dict(WAN_I2V, pos_embed_seq_len=514)
+WAN_5B = dict(WAN_13B, num_attention_heads=24, ffn_dim=14336, in_channels=48, out_channels=48)
+DITS = {"dit1.3b": WAN_13B, "dit14b": WAN_14B, "i2v14b": WAN_I2V, "flf14b": WAN_FLF, "ti2v5b": WAN_5B}
+VAE_22 = dict(
+    base_dim=160, decoder_base_dim=256, z_dim=48, dim_mult=[1, 2, 4, 4], num_res_blocks=2,
+    attn_scales=[], temperal_downsample=[False, True, True], dropout=0.0, is_residual=True,
+    in_channels=12, out_channels=12, patch_size=2, scale_factor_temporal=4, scale_factor_spatial=16,
+    latents_mean=[0.0] * 48, latents_std=[1.0] * 48,
+)
+UMT5 = dict(
+    vocab_size=256384, d_model=4096, d_kv=64, d_ff=10240, num_layers=24, num_heads=64,
+    relative_attention_num_buckets=32, relative_attention_max_distance=128, dropout_rate=0.1,
+    layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu", is_encoder_decoder=True,
+    use_cache=True, tie_word_embeddings=False, scalable_attention=True,
+)
+CLIP = dict(
+    hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=16,
+    image_size=224, patch_size=14, hidden_act="gelu", projection_dim=1024,
+)
+
+T = None  # torch, once imported
+
+
+def libraries():
+    global T
+    import torch
+
+    T = torch
+    import accelerate  # noqa: F401
+    import diffusers
+    import transformers
+    from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanImageToVideoPipeline  # noqa: F401
+    from diffusers import WanPipeline, WanTransformer3DModel  # noqa: F401
+    from transformers import CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel  # noqa: F401
+
+    diffusers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.set_verbosity_error()
+    T.set_grad_enabled(False)
+
+
+# ---------------------------------------------------------------- the device
+
+
+def sync():
+    if not DRY:
+        T.cuda.synchronize()
+
+
+def stats():
+    if DRY:
+        return dict.fromkeys(("alloc", "reserved", "peak_alloc", "peak_reserved", "requested", "peak_requested"), 0)
+    s = T.cuda.memory_stats()
+    g = lambda k: s.get(k, 0)
+    return {
+        "alloc": g("allocated_bytes.all.current"), "reserved": g("reserved_bytes.all.current"),
+        "peak_alloc": g("allocated_bytes.all.peak"), "peak_reserved": g("reserved_bytes.all.peak"),
+        "requested": g("requested_bytes.all.current"), "peak_requested": g("requested_bytes.all.peak"),
+    }
+
+
+def reset_peaks():
+    if not DRY:
+        T.cuda.reset_peak_memory_stats()
+
+
+def empty_cache():
+    gc.collect()
+    if not DRY:
+        T.cuda.empty_cache()
+
+
+def device_used():
+    if DRY:
+        return 0
+    free, total = T.cuda.mem_get_info()
+    return total - free
+
+
+_nvml = None
+
+
+def nvml_used(whole=False):
+    """Bytes NVML attributes to this process (or to the card); None if it does not say."""
+    global _nvml
+    try:
+        import pynvml
+
+        if _nvml is None:
+            pynvml.nvmlInit()
+            _nvml = pynvml.nvmlDeviceGetHandleByIndex(0)
+        if whole:
+            return pynvml.nvmlDeviceGetMemoryInfo(_nvml).used
+        procs = pynvml.nvmlDeviceGetComputeRunningProcesses(_nvml)
+        mine = [p.usedGpuMemory for p in procs if p.pid == os.getpid()]
+        return mine[0] if mine else None
+    except Exception:
+        return None
+
+
+def host():
+    out = {}
+    with open("/proc/self/status") as f:
+        for line in f:
+            k, _, v = line.partition(":")
+            if k in ("VmRSS", "VmHWM", "VmLck", "VmPin", "RssAnon", "RssFile", "RssShmem"):
+                out[k] = int(v.split()[0]) * 1024
+    if not DRY:
+        s = T.cuda.host_memory_stats()
+        for k in ("allocated_bytes.current", "active_bytes.current", "allocated_bytes.peak",
+                  "active_bytes.peak", "allocations.current", "active_requests.current", "num_host_alloc"):
+            if k in s:
+                out["pinned." + k] = s[k]
+    return out
+
+
+# ---------------------------------------------------------------- the models
+
+
+def dt(name):
+    return {"bf16": T.bfloat16, "fp16": T.float16, "fp32": T.float32}[name]
+
+
+def build(cls, args, dtype, device=None, mode="loaded", fill=True):
+    """A model with made-up weights.
+
+    mode "loaded": dtypes as from_pretrained(torch_dtype=...) leaves them: the
+    modules the class keeps in float32 stay so, buffers keep the dtype they
+    were made in. mode "cast": everything floating is cast, as .to(dtype) does.
+    """
+    from accelerate import init_empty_weights
+
+    device = device or DEV
+    with init_empty_weights():
+        m = args(cls) if callable(args) else cls(**args)
+    m.eval()
+    keep = set()
+    if mode == "loaded" and hasattr(cls, "load_config"):  # diffusers
+        keep = set(cls._keep_in_fp32_modules or [])
+    elif mode == "loaded" and dtype == T.float16:  # transformers
+        keep = set(cls._keep_in_fp32_modules or [])
+    if hasattr(m, "tie_weights"):
+        m.tie_weights()
+    want = {}
+    for name, p in m.named_parameters():
+        want[id(p)] = T.float32 if keep & set(name.split(".")) else dtype
+    done = {}
+
+    def place(t):
+        if id(t) in done:
+            return done[id(t)]
+        if t.is_meta:
+            n = T.empty(t.shape, device=device, dtype=want.get(id(t), dtype))
+            if fill:
+                n.normal_(0, 0.02) if n.is_cuda else n.zero_()
+        else:
+            n = t.to(device, dtype if mode == "cast" and t.is_floating_point() else None)
+        done[id(t)] = n
+        keepalive.append(t)
+        return n
+
+    keepalive = []
+    m._apply(place)
+    if hasattr(m, "tie_weights"):
+        m.tie_weights()
+    m.requires_grad_(False)
+    return m
+
+
+def build_dit(kind, dtype, layers=None, **kw):
+    from diffusers import WanTransformer3DModel
+
+    cfg = dict(DITS[kind])
+    if layers:
+        cfg["num_layers"] = layers
+    if DRY:
+        cfg.update(num_attention_heads=2, ffn_dim=64)
+        if cfg.get("added_kv_proj_dim"):
+            cfg.update(added_kv_proj_dim=256)
+    return build(WanTransformer3DModel, cfg, dtype, **kw)
+
+
+def build_vae(which, dtype, **kw):
+    from diffusers import AutoencoderKLWan
+
+    return build(AutoencoderKLWan, {"2.1": {}, "2.2": VAE_22}[which], dtype, **kw)
+
+
+def build_umt5(dtype, layers=None, **kw):
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    cfg = dict(UMT5, **({"num_layers": layers} if layers else {}))
+    if DRY:
+        cfg.update(vocab_size=1000, d_ff=64)
+    return build(UMT5EncoderModel, lambda c: c(UMT5Config(**cfg)), dtype, **kw)
+
+
+def build_clip(dtype, layers=None, **kw):
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
+    cfg = dict(CLIP, **({"num_hidden_layers": layers} if layers else {}))
+    return build(CLIPVisionModel, lambda c: c(CLIPVisionConfig(**cfg)), dtype, **kw)
+
+
+def small(h, w, f):
+    return (64, 96, min(f, 5)) if DRY else (h, w, f)
+
+
+def dit_inputs(m, kind, dtype, h, w, f, batch=1, expand=False):
+    h, w, f = small(h, w, f)
+    c = m.config
+    s = 16 if kind == "ti2v5b" else 8
+    lf = (f - 1) // 4 + 1
+    x = {
+        "hidden_states": T.randn(batch, c.in_channels, lf, h // s, w // s, device=DEV, dtype=dtype),
+        "encoder_hidden_states": T.randn(batch, 512, 4096, device=DEV, dtype=dtype),
+        "return_dict": False,
+    }
+    if expand:
+        n = lf * (h // s // 2) * (w // s // 2)
+        x["timestep"] = T.full((n,), 500.0, device=DEV).unsqueeze(0).expand(batch, -1)
+    else:
+        x["timestep"] = T.tensor(500, device=DEV, dtype=T.int64).expand(batch)
+    if c.image_dim:
+        n = 2 if kind == "flf14b" else 1
+        x["encoder_hidden_states_image"] = T.randn(batch * n, 257, 1280, device=DEV, dtype=dtype)
+    return x
+
+
+def latents(which, dtype, h, w, f, batch=1):
+    h, w, f = small(h, w, f)
+    s, z = (16, 48) if which == "2.2" else (8, 16)
+    return T.randn(batch, z, (f - 1) // 4 + 1, h // s, w // s, device=DEV, dtype=dtype)
+
+
+def pixels(dtype, h, w, f, batch=1):
+    h, w, f = small(h, w, f)
+    return T.rand(batch, 3, f, h, w, device=DEV, dtype=dtype)
+
+
+def make(spec):
+    """(forward, model, warm-up forward) of one case; spec is a dict."""
+    s = dict(spec)
+    part, dtype = s["part"], dt(s["dtype"])
+    geo = (s.get("h"), s.get("w"), s.get("f"))
+    b = s.get("b", 1)
+    if part in DITS:
+        m = s.get("model") or build_dit(part, dtype, s.get("layers"), mode=s.get("mode", "loaded"))
+        if s.get("backend"):
+            m.set_attention_backend(s["backend"])
+        x = dit_inputs(m, part, dtype, *geo, batch=b, expand=s.get("expand", False))
+        return (lambda: m(**x)[0]), m, x
+    if part.startswith("vae"):
+        which = part[3:]
+        m = s.get("model") or build_vae(which, dtype)
+        m.use_tiling = bool(s.get("tile"))
+        m.use_slicing = bool(s.get("slice"))
+        if s["what"] == "decode":
+            z = latents(which, dtype, *geo, batch=b)
+            return (lambda: m.decode(z, return_dict=False)[0]), m, z
+        x = pixels(dtype, *geo, batch=b)
+        return (lambda: m.encode(x).latent_dist.mode()), m, x
+    if part == "umt5":
+        m = s.get("model") or build_umt5(dtype, s.get("layers"))
+        ids = T.ones(b, 512, dtype=T.int64, device=DEV)
+        mask = T.zeros(b, 512, dtype=T.int64, device=DEV)
+        mask[:, :40] = 1
+        return (lambda: m(ids, mask).last_hidden_state), m, (ids, mask)
+    if part == "clip":
+        m = s.get("model") or build_clip(dtype, s.get("layers"))
+        x = T.randn(b, 3, 224, 224, device=DEV)
+        return (lambda: m(pixel_values=x, output_hidden_states=True).hidden_states[-2]), m, x
+    raise ValueError(part)
+
+
+def weigh(m):
+    """Bytes of a module's parameters and buffers, exact and in blocks of 512."""
+    seen, out = set(), {"params": 0, "param_bytes": 0, "param_bytes_512": 0, "buffer_bytes": 0, "by_dtype": {}, "tensors": 0}
+    for t in m.parameters():
+        if id(t) in seen:
+            continue
+        seen.add(id(t))
+        n = t.numel() * t.element_size()
+        out["tensors"] += 1
+        out["params"] += t.numel()
+        out["param_bytes"] += n
+        out["param_bytes_512"] += -(-n // 512) * 512
+        k = str(t.dtype).split(".")[-1]
+        out["by_dtype"][k] = out["by_dtype"].get(k, 0) + n
+    for t in m.buffers():
+        out["buffer_bytes"] += t.numel() * t.element_size()
+    return out
+
+
+# ---------------------------------------------------------------- A: sites
+
+
+class Modules:
+    """Where in the allocator's event order each module's forward begins and ends."""
+
+    def __init__(self, m):
+        self.names = {id(x): n or "." for n, x in m.named_modules()}
+        self.on, self.log = False, []
+        mod = T.nn.modules.module
+        self.handles = [
+            mod.register_module_forward_pre_hook(self.enter),
+            mod.register_module_forward_hook(self.leave),
+        ]
+
+    def now(self):
+        s = T._C._cuda_memoryStats(T.cuda.current_device())["allocation"]["all"]
+        return s["allocated"], s["freed"]
+
+    def enter(self, module, args):
+        if self.on:
+            self.log.append((self.now(), self.names.get(id(module), "?")))
+
+    def leave(self, module, args, out):
+        if self.on:
+            self.log.append((self.now(), None))
+
+    def start(self):
+        self.log, self.base, self.on = [], self.now(), True
+
+    def stop(self):
+        self.on = False
+        return [((a - self.base[0], f - self.base[1]), n) for (a, f), n in self.log]
+
+    def remove(self):
+        for h in self.handles:
+            h.remove()
+
+
+def short(path):
+    return os.path.basename(path).removesuffix(".py")
+
+
+def site_of(frames):
+    op, mine = "", []
+    for fr in frames:
+        p = fr["filename"]
+        if "/diffusers/" in p or "/transformers/" in p:
+            mine.append(f"{short(p)}:{fr['line']}:{fr['name']}")
+            if len(mine) == 3:
+                break
+        elif not mine and not op and "/torch/" in p and "nn/modules/module.py" not in p:
+            op = f"{short(p)}:{fr['line']}:{fr['name']}"
+    return op, "|".join(mine)
+
+
+class Book:
+    """Shared tables of one trace file."""
+
+    def __init__(self):
+        self.sites, self.mods = {}, {}
+
+    def site(self, frames):
+        return self.sites.setdefault(site_of(frames), len(self.sites))
+
+    def mod(self, name):
+        return self.mods.setdefault(name, len(self.mods))
+
+    def head(self):
+        out = [f"#site,{i},{op},{fr}" for (op, fr), i in self.sites.items()]
+        return out + [f"#mod,{i},{n}" for n, i in self.mods.items()]
+
+
+def events(book, trace, calls):
+    """Lines of one forward; what it kept; its allocations as (bytes, site)."""
+    out, live, kept, allocs = [], {}, {}, []
+    na = nf = ci = number = 0
+
+    def put_calls():
+        nonlocal ci
+        while ci < len(calls) and calls[ci][0][0] <= na and calls[ci][0][1] <= nf:
+            n = calls[ci][1]
+            out.append("<" if n is None else f">,{book.mod(n)}")
+            ci += 1
+
+    stack = []
+    for e in trace:
+        act = e["action"]
+        if act in ("alloc", "free_requested"):
+            put_calls()
+        if act == "alloc":
+            s = book.site(e.get("frames", []))
+            out.append(f"a,{e['size']},{number},{s}")
+            live[e["addr"]] = number
+            kept[number] = [e["size"], s, None]
+            allocs.append((e["size"], s))
+            number += 1
+            na += 1
+        elif act == "free_requested":
+            nf += 1
+            b = live.pop(e["addr"], None)
+            if b is None:
+                out.append(f"k,{e['size']}")
+            else:
+                out.append(f"f,{b}")
+                kept.pop(b, None)
+        elif act == "segment_alloc":
+            out.append(f"S,{e['size']}")
+        elif act == "segment_free":
+            out.append(f"X,{e['size']}")
+        elif act == "oom":
+            out.append(f"o,{e['size']}")
+    na = nf = 1 << 60
+    put_calls()
+    del stack
+    return out, list(kept.values()), allocs
+
+
+def extra_allocs(first, second):
+    """Allocations of the first forward that the second does not make, if that is all."""
+    extra, j = [], 0
+    for i, x in enumerate(first):
+        if j < len(second) and x == second[j]:
+            j += 1
+        else:
+            extra.append((i, *x))
+            if len(extra) > 5000:
+                return None
+    return extra if j == len(second) else None
+
+
+def recording(on):
+    if DRY:
+        return
+    if on:
+        T.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=8_000_000)
+    else:
+        T.cuda.memory._record_memory_history(enabled=None)
+
+
+def sites_case(name, folder, spec):
+    f, m, held = make(spec)
+    info = {"spec": {k: v for k, v in spec.items() if k != "model"}, "model": weigh(m)}
+    info["built"] = stats()
+    hooks = None if DRY else Modules(m)
+    book, lines, seqs = Book(), {}, {}
+    for i in (1, 2):
+        empty_cache()
+        sync()
+        reset_peaks()
+        before = stats()
+        recording(True)
+        if hooks:
+            hooks.start()
+        t0 = time.time()
+        y = f()
+        sync()
+        sec = time.time() - t0
+        calls = hooks.stop() if hooks else []
+        after = stats()
+        shape = [list(y.shape), str(y.dtype).split(".")[-1]]
+        trace = [] if DRY else T.cuda.memory._snapshot()["device_traces"][0]
+        recording(False)
+        lines[i], kept, seqs[i] = events(book, trace, calls)
+        del trace
+        del y
+        gc.collect()
+        sync()
+        freed = stats()
+        info[f"forward{i}"] = {
+            "before": before, "after_with_output": after, "after_output_freed": freed, "output": shape, "sec": round(sec, 3),
+            "kept": [[k[0], k[1]] for k in kept], "allocs": len(seqs[i]),
+        }
+    same = seqs[1] == seqs[2]
+    info["first_equals_second"] = same
+    info["first_only_allocs"] = [] if same else extra_allocs(seqs[1], seqs[2])
+    if hooks:
+        hooks.remove()
+    empty_cache()
+    reset_peaks()
+    before = stats()
+    y = f()
+    sync()
+    info["forward3_untraced"] = {"before": before, "after_with_output": stats(), "device_used": device_used(), "nvml": nvml_used()}
+    del y
+    empty_cache()
+    info["end"] = stats()
+    if not DRY:
+        T._C._cuda_clearCublasWorkspaces()
+        empty_cache()
+        info["end_cublas_workspaces_cleared"] = stats()
+    info["end_device_used"], info["end_nvml"] = device_used(), nvml_used()
+    for i in (1, 2):
+        info[f"forward{i}"]["kept"] = [[b, *list(book.sites)[s]] for b, s in info[f"forward{i}"]["kept"]]
+    if info["first_only_allocs"]:
+        info["first_only_allocs"] = [[i, b, *list(book.sites)[s]] for i, b, s in info["first_only_allocs"]]
+    text = "\n".join(book.head() + lines[2]) + "\n"
+    with gzip.GzipFile(os.path.join(folder, name + ".txt.gz"), "wb", 9, mtime=0) as out:
+        out.write(text.encode())
+    if info["first_only_allocs"] is None:
+        text = "\n".join(book.head() + lines[1]) + "\n"
+        with gzip.GzipFile(os.path.join(folder, name + "_first.txt.gz"), "wb", 9, mtime=0) as out:
+            out.write(text.encode())
+    return info
+
+
+def S(part, dtype, h=0, w=0, f=0, **kw):
+    return dict(part=part, dtype=dtype, h=h, w=w, f=f, **kw)
+
+
+def sites():
+    c = {}
+
+    def add(name, *a, **k):
+        c["s_" + name] = S(*a, **k)
+
+    L = {"layers": 3}
+    add("vae21_dec_bf16_480x832x17", "vae2.1", "bf16", 480, 832, 17, what="decode")
+    add("vae21_dec_fp32_480x832x17", "vae2.1", "fp32", 480, 832, 17, what="decode")
+    add("dit1.3b_loaded_480x832x81", "dit1.3b", "bf16", 480, 832, 81, **L)
+    add("dit1.3b_cast_480x832x81", "dit1.3b", "bf16", 480, 832, 81, mode="cast", **L)
+    add("dit1.3b_loaded_352x640x33_b2", "dit1.3b", "bf16", 352, 640, 33, b=2, **L)
+    add("dit1.3b_cast_352x640x33_b2", "dit1.3b", "bf16", 352, 640, 33, b=2, mode="cast", **L)
+    add("dit1.3b_fp16_352x640x33_b2", "dit1.3b", "fp16", 352, 640, 33, b=2, **L)
+    add("dit1.3b_fp32_352x640x33_b2", "dit1.3b", "fp32", 352, 640, 33, b=2, **L)
+    add("dit14b_loaded_480x832x81", "dit14b", "bf16", 480, 832, 81, **L)
+    add("i2v14b_loaded_480x832x81", "i2v14b", "bf16", 480, 832, 81, **L)
+    add("ti2v5b_loaded_704x1280x121", "ti2v5b", "bf16", 704, 1280, 121, **L)
+    add("ti2v5b_expand_704x1280x121", "ti2v5b", "bf16", 704, 1280, 121, expand=True, **L)
+    add("vae22_dec_bf16_480x832x17", "vae2.2", "bf16", 480, 832, 17, what="decode")
+    add("vae22_dec_fp32_480x832x17", "vae2.2", "fp32", 480, 832, 17, what="decode")
+    add("vae21_dec_fp16_480x832x17", "vae2.1", "fp16", 480, 832, 17, what="decode")
+    add("vae21_dec_bf16_tiled_480x832x17", "vae2.1", "bf16", 480, 832, 17, what="decode", tile=True)
+    add("vae21_dec_fp32_tiled_480x832x17", "vae2.1", "fp32", 480, 832, 17, what="decode", tile=True)
+    add("vae21_enc_fp32_480x832x17", "vae2.1", "fp32", 480, 832, 17, what="encode")
+    add("vae21_enc_bf16_480x832x17", "vae2.1", "bf16", 480, 832, 17, what="encode")
+    add("umt5_bf16_512", "umt5", "bf16", **L)
+    add("umt5_fp32_512", "umt5", "fp32", **L)
+    add("clip_fp32", "clip", "fp32", **L)
+    add("clip_bf16", "clip", "bf16", **L)
+    for b in ("native", "_native_cudnn", "_native_flash", "_native_efficient", "_native_math"):
+        add(f"dit1.3b_{b.strip('_')}_352x640x17", "dit1.3b", "bf16", 352, 640, 17, backend=b, **L)
+    add("flf14b_loaded_480x832x17", "flf14b", "bf16", 480, 832, 17, **L)
+    add("dit14b_loaded_720x1280x81", "dit14b", "bf16", 720, 1280, 81, **L)
+    add("vae21_dec_bf16_352x640x33", "vae2.1", "bf16", 352, 640, 33, what="decode")
+    add("vae21_dec_bf16_720x1280x9", "vae2.1", "bf16", 720, 1280, 9, what="decode")
+    add("vae21_dec_bf16_slice_352x640x9_b2", "vae2.1", "bf16", 352, 640, 9, b=2, what="decode", slice=True)
+    add("vae21_dec_bf16_352x640x9_b2", "vae2.1", "bf16", 352, 640, 9, b=2, what="decode")
+    add("vae21_dec_bf16_480x832x1", "vae2.1", "bf16", 480, 832, 1, what="decode")
+    add("vae21_dec_fp32_480x832x1", "vae2.1", "fp32", 480, 832, 1, what="decode")
+    add("vae22_dec_bf16_704x1280x9", "vae2.2", "bf16", 704, 1280, 9, what="decode")
+    add("vae22_enc_fp32_704x1280x1", "vae2.2", "fp32", 704, 1280, 1, what="encode")
+    add("vae22_enc_bf16_704x1280x1", "vae2.2", "bf16", 704, 1280, 1, what="encode")
+    return c
+
+
+# ---------------------------------------------------------------- B: peaks
+
+
+def peaks():
+    c = {}
+
+    def add(name, component, stage, part, dtype, geos, **kw):
+        c["p_" + name] = dict(component=component, stage=stage, part=part, dtype=dtype, geos=geos, **kw)
+
+    fwd = "denoise_forward"
+    add("dit1.3b", "wan2.1-t2v-1.3b-dit", fwd, "dit1.3b", "bf16", [
+        (480, 832, 81), (480, 832, 33), (480, 832, 65), (480, 832, 121), (352, 640, 17), (352, 640, 49),
+        (720, 1280, 17), (720, 1280, 49), (720, 1280, 121), (512, 512, 81), (448, 832, 61),
+        (480, 832, 33, {"b": 2}), (352, 640, 17, {"b": 2}), (480, 832, 81, {"b": 2})])
+    add("dit1.3b_cast", "wan2.1-t2v-1.3b-dit-cast", fwd, "dit1.3b", "bf16", [
+        (480, 832, 81), (480, 832, 33), (352, 640, 49), (720, 1280, 33), (352, 640, 81, {"b": 2})], mode="cast")
+    add("vae21_bf16", "wan2.1-vae", "decode", "vae2.1", "bf16", [
+        (352, 640, 49), (480, 832, 33), (720, 1280, 49), (512, 512, 81), (480, 832, 81, {"tile": True}),
+        (720, 1280, 33, {"tile": True}), (352, 640, 17, {"b": 2}), (480, 832, 81)], what="decode")
+    add("vae21_fp32", "wan2.1-vae", "decode", "vae2.1", "fp32", [
+        (352, 640, 17), (480, 832, 33), (720, 1280, 17), (480, 832, 33, {"tile": True}),
+        (352, 640, 33, {"tile": True}), (480, 832, 17)], what="decode")
+    add("vae21_fp16", "wan2.1-vae", "decode", "vae2.1", "fp16", [
+        (480, 832, 33), (480, 832, 81), (720, 1280, 17), (480, 832, 33, {"tile": True})], what="decode")
+    add("vae22_bf16", "wan2.2-vae", "decode", "vae2.2", "bf16", [
+        (704, 1280, 49), (480, 832, 33), (480, 832, 33, {"tile": True})], what="decode")
+    add("vae22_fp32", "wan2.2-vae", "decode", "vae2.2", "fp32", [(480, 832, 33), (704, 1280, 17)], what="decode")
+    add("enc21_fp32", "wan2.1-vae", "encode", "vae2.1", "fp32", [
+        (480, 832, 17), (480, 832, 81), (720, 1280, 33), (480, 832, 33, {"tile": True})], what="encode")
+    add("enc21_bf16", "wan2.1-vae", "encode", "vae2.1", "bf16", [
+        (480, 832, 17), (480, 832, 81), (720, 1280, 81)], what="encode")
+    add("enc22_fp32", "wan2.2-vae", "encode", "vae2.2", "fp32", [(704, 1280, 1), (480, 832, 1), (480, 832, 17)], what="encode")
+    add("enc22_bf16", "wan2.2-vae", "encode", "vae2.2", "bf16", [(704, 1280, 1)], what="encode")
+    add("umt5_bf16", "umt5-xxl-encoder", "encode_prompt", "umt5", "bf16", [(0, 0, 0), (0, 0, 0, {"b": 2})])
+    add("umt5_fp32", "umt5-xxl-encoder", "encode_prompt", "umt5", "fp32", [(0, 0, 0), (0, 0, 0, {"b": 2})])
+    add("clip_fp32", "clip-vit-h14", "encode_image", "clip", "fp32", [(0, 0, 0), (0, 0, 0, {"b": 2})])
+    add("ti2v5b", "wan2.2-ti2v-5b-dit", fwd, "ti2v5b", "bf16", [
+        (480, 832, 49), (704, 1280, 49), (704, 1280, 121), (480, 832, 81, {"expand": True}), (704, 1280, 121, {"expand": True})])
+    add("dit14b", "wan2.1-t2v-14b-dit", fwd, "dit14b", "bf16", [(480, 832, 33), (480, 832, 49), (480, 832, 81)])
+    add("i2v14b", "wan2.1-i2v-14b-dit", fwd, "i2v14b", "bf16", [(480, 832, 33), (480, 832, 49)])
+    return c
+
+
+def peaks_case(name, folder, spec):
+    rows = []
+    base = {k: v for k, v in spec.items() if k not in ("geos", "component", "stage")}
+    # One small forward first, so that handles and workspaces exist; its tensors are dropped.
+    tiny = dict(base, h=64, w=64, f=5) if base["part"] not in ("umt5", "clip") else dict(base)
+    f, m, held = make(tiny)
+    info = {"model": weigh(m), "built": stats(), "rows": rows}
+    f()
+    sync()
+    del f, held
+    empty_cache()
+    info["after_warm_up"] = stats()
+    for geo in spec["geos"]:
+        h, w, fr = geo[:3]
+        opt = geo[3] if len(geo) > 3 else {}
+        row = {"component": spec["component"], "stage": spec["stage"], "dtype": spec["dtype"], "h": h, "w": w, "f": fr, **opt}
+        b = opt.get("b", 1)
+        if spec["part"] in DITS:
+            row["case"] = f"({h}, {w}, {fr})b{b}" + (":expand_timesteps" if opt.get("expand") else "")
+        elif spec["part"].startswith("vae"):
+            row["case"] = f"({h}, {w}, {fr}):{ {'bf16': 'bfloat16', 'fp32': 'float32', 'fp16': 'float16'}[spec['dtype']]}:tile={bool(opt.get('tile'))}" + (f":b{b}" if b > 1 else "")
+        elif spec["part"] == "umt5":
+            row["case"] = f"512 tokens:{spec['dtype']}:b{b}"
+        else:
+            row["case"] = f"224x224:{spec['dtype']}:b{b}"
+        try:
+            f, _, held = make(dict(base, h=h, w=w, f=fr, model=m, **opt))
+            sync()
+            empty_cache()
+            reset_peaks()
+            s0 = stats()
+            t0 = time.time()
+            y = f()
+            sync()
+            sec = time.time() - t0
+            s1 = stats()
+            row.update(
+                base_alloc=s0["alloc"], peak_alloc=s1["peak_alloc"], peak_reserved=s1["peak_reserved"],
+                device_peak=device_used(), sec=round(sec, 4), base_reserved=s0["reserved"], base_requested=s0["requested"],
+                peak_requested=s1["peak_requested"], after_alloc=s1["alloc"], nvml=nvml_used(),
+                output=[list(y.shape), str(y.dtype).split(".")[-1]],
+            )
+            del y
+        except Exception as e:
+            row["error"] = f"{type(e).__name__}: {e}"[:300]
+        rows.append(row)
+        f = held = None
+        empty_cache()
+    info["end"], info["end_device_used"], info["end_nvml"] = stats(), device_used(), nvml_used()
+    return info
+
+
+# ---------------------------------------------------------------- C: pipelines
+
+
+class Words:
+    """A tokenizer that answers 512 padded ids."""
+
+    def __call__(self, text, max_length=512, **kw):
+        n = len(text) if isinstance(text, list) else 1
+        ids = T.zeros(n, max_length, dtype=T.int64)
+        mask = T.zeros(n, max_length, dtype=T.int64)
+        ids[:, :40] = 7
+        mask[:, :40] = 1
+        return type("Out", (), {"input_ids": ids, "attention_mask": mask})()
+
+
+class Watch:
+    """Marks at stage boundaries: what is allocated, the peaks since the last mark."""
+
+    def __init__(self, pipe):
+        self.pipe, self.marks, self.t0 = pipe, [], time.time()
+        self.parts = {k: v for k, v in pipe.components.items() if isinstance(v, T.nn.Module)}
+
+    def mark(self, name):
+        sync()
+        on, cpu = {}, {}
+        for k, m in self.parts.items():
+            ps = list({id(p): p for p in list(m.parameters()) + list(m.buffers())}.values())
+            on[k] = sum(p.numel() * p.element_size() for p in ps if p.device.type == "cuda")
+            cpu[k] = sum(p.numel() * p.element_size() for p in ps if p.device.type == "cpu")
+        self.marks.append({
+            "mark": name, "s": round(time.time() - self.t0, 2), **stats(),
+            "on_device": {k: v for k, v in on.items() if v}, "on_cpu": {k: v for k, v in cpu.items() if v},
+            "device_used": device_used(), "nvml": nvml_used(), "host": host(),
+        })
+        reset_peaks()
+
+    def wrap(self, owner, attr, name):
+        inner = getattr(owner, attr)
+        count = [0]
+
+        def outer(*a, **k):
+            i = count[0]
+            count[0] += 1
+            self.mark(f"{name}{i}<")
+            y = inner(*a, **k)
+            self.mark(f"{name}{i}>")
+            return y
+
+        had = attr in owner.__dict__
+        setattr(owner, attr, outer)
+
+        def undo():
+            if owner.__dict__.get(attr) is outer:
+                setattr(owner, attr, inner) if had else owner.__dict__.pop(attr)
+
+        return undo
+
+    def call(self, label, **kw):
+        p = self.pipe
+        undo = [self.wrap(p, "encode_prompt", "encode_prompt")]
+        if getattr(p, "image_encoder", None) is not None:
+            undo.append(self.wrap(p, "encode_image", "encode_image"))
+        for k in ("transformer", "transformer_2"):
+            if getattr(p, k, None) is not None:
+                undo.append(self.wrap(getattr(p, k), "forward", k))
+        undo.append(self.wrap(p.vae, "encode", "vae.encode"))
+        undo.append(self.wrap(p.vae, "decode", "vae.decode"))
+        undo.append(self.wrap(p.video_processor, "postprocess_video", "postprocess"))
+        self.mark(label + ":start")
+        y = p(**kw)
+        for f in undo:
+            f()
+        self.mark(label + ":end, output held")
+        del y
+        gc.collect()
+        self.mark(label + ":end, output dropped")
+
+
+def scheduler():
+    from diffusers import UniPCMultistepScheduler
+
+    return UniPCMultistepScheduler(
+        num_train_timesteps=1000, prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
+
+
+def pipes():
+    c = {}
+    t2v = dict(pipe="t2v", dit="dit1.3b", vae_dtype="fp32", geo=(480, 832, 33))
+    c["c_resident"] = dict(t2v, place="resident")
+    c["c_model_offload"] = dict(t2v, place="model")
+    c["c_sequential_offload"] = dict(t2v, place="sequential")
+    c["c_group_block"] = dict(t2v, place="group", group=dict(offload_type="block_level", num_blocks_per_group=1, use_stream=False))
+    c["c_group_block_stream"] = dict(t2v, place="group", group=dict(offload_type="block_level", num_blocks_per_group=1, use_stream=True))
+    c["c_group_leaf"] = dict(t2v, place="group", group=dict(offload_type="leaf_level", use_stream=False))
+    c["c_group_leaf_stream"] = dict(t2v, place="group", group=dict(offload_type="leaf_level", use_stream=True))
+    c["c_group_block_stream_record"] = dict(t2v, place="group", umt5_layers=2, group=dict(
+        offload_type="block_level", num_blocks_per_group=1, use_stream=True, record_stream=True))
+    c["c_group_block_stream_lowcpu"] = dict(t2v, place="group", umt5_layers=2, group=dict(
+        offload_type="block_level", num_blocks_per_group=1, use_stream=True, low_cpu_mem_usage=True))
+    c["c_group_block4_stream"] = dict(t2v, place="group", umt5_layers=2, group=dict(
+        offload_type="block_level", num_blocks_per_group=4, use_stream=True))
+    c["c_a14b_model_offload"] = dict(t2v, dit="dit14b", layers=8, two=True, place="model", steps=4)
+    c["c_i2v14b_resident"] = dict(t2v, pipe="i2v", dit="i2v14b", layers=8, umt5_layers=2, place="resident", geo=(480, 832, 17))
+    c["c_i2v14b_model_offload"] = dict(t2v, pipe="i2v", dit="i2v14b", layers=8, umt5_layers=2, place="model", geo=(480, 832, 17))
+    c["c_ti2v5b_resident"] = dict(t2v, dit="ti2v5b", layers=4, umt5_layers=2, vae="2.2", vae_dtype="bf16", expand=True, place="resident", geo=(480, 832, 17))
+    return c
+
+
+def pipe_case(name, folder, s):
+    from diffusers import WanImageToVideoPipeline, WanPipeline
+
+    t0 = time.time()
+    bf = T.bfloat16
+    if not DRY:
+        T.cuda.init()
+        T.cuda.mem_get_info()
+    parts = dict(
+        tokenizer=Words(), scheduler=scheduler(),
+        text_encoder=build_umt5(bf, s.get("umt5_layers") or (1 if DRY else None), device="cpu"),
+        transformer=build_dit(s["dit"], bf, 2 if DRY else s.get("layers"), device="cpu"),
+        vae=build_vae(s.get("vae", "2.1"), dt(s["vae_dtype"]), device="cpu"),
+    )
+    if s.get("two"):
+        parts["transformer_2"] = build_dit(s["dit"], bf, 2 if DRY else s.get("layers"), device="cpu")
+        parts["boundary_ratio"] = 0.875
+    if s.get("expand"):
+        parts["expand_timesteps"] = True
+    if s["pipe"] == "i2v":
+        from transformers import CLIPImageProcessor
+
+        parts["image_encoder"] = build_clip(T.float32, 2 if DRY else None, device="cpu")
+        parts["image_processor"] = CLIPImageProcessor()
+    pipe = (WanImageToVideoPipeline if s["pipe"] == "i2v" else WanPipeline)(**parts)
+    info = {"spec": dict(s), "build_s": round(time.time() - t0, 1)}
+    info["models"] = {k: weigh(v) for k, v in parts.items() if isinstance(v, T.nn.Module)}
+    parts = None
+    pipe.set_progress_bar_config(disable=True)
+    w = Watch(pipe)
+    w.mark("built on the host")
+    dev = T.device(DEV)
+    if s["place"] == "resident":
+        pipe.to(DEV)
+    elif not DRY and s["place"] == "model":
+        pipe.enable_model_cpu_offload()
+    elif not DRY and s["place"] == "sequential":
+        pipe.enable_sequential_cpu_offload()
+    elif s["place"] == "group":
+        pipe.text_encoder.to(dev)
+        pipe.vae.to(dev)
+        w.mark("text encoder and vae on the device")
+        pipe.transformer.enable_group_offload(onload_device=dev, offload_device=T.device("cpu"), **({**s["group"], "use_stream": False} if DRY else s["group"]))
+    w.mark("placed")
+    h, wd, f = small(*s["geo"])
+    kw = dict(
+        prompt="a cat", negative_prompt="bad", height=h, width=wd, num_frames=f,
+        num_inference_steps=s.get("steps", 2), guidance_scale=5.0,
+    )
+    if s["pipe"] == "i2v":
+        from PIL import Image
+
+        kw["image"] = Image.new("RGB", (wd, h), (90, 120, 30))
+    info["marks"] = w.marks
+    try:
+        w.call("pt", output_type="pt", **kw)
+        w.call("np", output_type="np", **kw)
+    except Exception:
+        info["error"] = traceback.format_exc()[-1500:]
+    empty_cache()
+    w.mark("cache emptied")
+    return info
+
+
+# ---------------------------------------------------------------- D: pinned host memory
+
+
+def host_case(name, folder, s):
+    out = {"sizes": [], "torch": T.__version__}
+    if DRY:
+        return out
+    T.cuda.init()
+    T.cuda.mem_get_info()
+    sizes = [1, 511, 512, 513, 4095, 4096, 4097, 65536, 65537, 1_000_000, MIB, MIB + 1, 3 * MIB, 1536 * 1536 * 2,
+             1536 * 8960 * 2, 16 * MIB + 1, 48 * MIB, 5120 * 5120 * 2, 100_000_000, 5120 * 13824 * 2, 4096 * 10240 * 4,
+             128 * MIB, 128 * MIB + 1, 200 * MIB, 256 * MIB + 4096, 400 * MIB, 512 * MIB, 512 * MIB + 1, 700 * MIB, GIB, GIB + 1]
+    if s.get("few"):
+        sizes = [1, 1536 * 1536 * 2, 16 * MIB + 1, 100_000_000, 512 * MIB + 1, GIB + 1]
+    for n in sizes:
+        src = T.empty(n, dtype=T.uint8)
+        src[::4096] = 1
+        h0, d0 = host(), device_used()
+        t0 = time.time()
+        p = src.pin_memory()
+        sec = time.time() - t0
+        h1, d1 = host(), device_used()
+        out["sizes"].append({
+            "bytes": n, "sec": round(sec, 4), "device": d1 - d0,
+            **{k: h1[k] - h0.get(k, 0) for k in h1 if not k.endswith("peak") and k != "VmHWM"},
+        })
+        del p, src
+        T._C._host_emptyCache()
+    if s.get("model"):
+        m = build_dit("dit1.3b", T.bfloat16, device="cpu", fill=False)
+        h0, d0, t0 = host(), device_used(), time.time()
+        held = [p.data.pin_memory() for p in m.parameters()] + [p.data.pin_memory() for p in m.buffers()]
+        h1, d1 = host(), device_used()
+        shapes = {}
+        for p in m.parameters():
+            k = str(p.numel() * p.element_size())
+            shapes[k] = shapes.get(k, 0) + 1
+        out["dit1.3b"] = {
+            "model": weigh(m), "sec": round(time.time() - t0, 2), "device": d1 - d0, "tensor_bytes_counts": shapes,
+            **{k: h1[k] - h0.get(k, 0) for k in h1 if not k.endswith("peak") and k != "VmHWM"},
+        }
+        del held
+        gc.collect()
+        h2 = host()
+        T._C._host_emptyCache()
+        h3 = host()
+        out["dit1.3b"]["after_drop"] = {k: h2[k] - h0.get(k, 0) for k in h2 if k.startswith("pinned")}
+        out["dit1.3b"]["after_empty_cache"] = {k: h3[k] - h0.get(k, 0) for k in h3 if k.startswith("pinned") or k == "VmRSS"}
+    out["host_memory_stats"] = dict(T.cuda.host_memory_stats())
+    return out
+
+
+def hosts():
+    return {
+        "h_default": {"model": True},
+        "h_register": {"few": True, "env": "pinned_use_cuda_host_register:True"},
+        "h_expandable": {"few": True, "env": "expandable_segments:True"},
+    }
+
+
+# ---------------------------------------------------------------- E: fixed cost
+
+
+def fixeds():
+    every = ["mm_bf16", "addmm_bf16", "mm_fp32", "addmm_fp32", "mm_fp16", "addmm_fp16", "bmm_bf16", "big_mm_bf16", "big_mm_fp32",
+             "conv3d_bf16", "conv3d_fp32", "conv3d_fp16", "conv2d_bf16", "sdpa_bf16", "sdpa_fp32", "flash_bf16", "cudnn_bf16",
+             "efficient_bf16", "math_bf16", "layer_norm_bf16", "rms_norm_bf16", "silu_bf16", "clear", "mm_bf16"]
+    return {
+        "e_all": {"ops": every},
+        "e_addmm_bf16": {"ops": ["addmm_bf16", "mm_bf16", "linear3_bf16", "clear"]},
+        "e_mm_fp32": {"ops": ["mm_fp32", "addmm_fp32", "mm_bf16", "clear"]},
+        "e_mm_fp16": {"ops": ["mm_fp16", "addmm_fp16", "clear"]},
+        "e_conv3d_bf16": {"ops": ["conv3d_bf16", "conv3d_fp32", "mm_bf16"]},
+        "e_conv3d_fp32": {"ops": ["conv3d_fp32", "conv3d_fp32_causal", "conv3d_bf16_causal", "conv3d_fp16_causal"]},
+        "e_sdpa": {"ops": ["sdpa_bf16", "cudnn_bf16", "flash_bf16", "efficient_bf16"]},
+        "e_streams": {"ops": ["mm_bf16", "stream_mm_bf16", "stream_addmm_bf16", "mm_bf16", "clear"]},
+        "e_silu": {"ops": ["silu_bf16", "silu_bf16", "layer_norm_bf16", "randn"]},
+    }
+
+
+def fixed_case(name, folder, s):
+    out = {"steps": [], "card_before": nvml_used(True)}
+    if DRY:
+        return out
+
+    def rec(what, **k):
+        T.cuda.synchronize()
+        out["steps"].append({"after": what, "device_used": device_used(), "nvml": nvml_used(), "nvml_card": nvml_used(True), **stats(), **k})
+
+    T.cuda.init()
+    T.cuda.mem_get_info()
+    rec("context")
+    one = T.empty(1, device="cuda")
+    rec("1 element")
+    F = T.nn.functional
+    r = lambda *shape, d=T.bfloat16: T.randn(*shape, device="cuda", dtype=d)
+    inputs = {}
+    for k, d in (("bf16", T.bfloat16), ("fp32", T.float32), ("fp16", T.float16)):
+        inputs[k] = dict(a=r(512, 512, d=d), b=r(512, d=d), big=r(8192, 4096, d=d), v=r(1, 32, 6, 64, 64, d=d),
+                         w=r(32, 32, 3, 3, 3, d=d), w2=r(32, 32, 3, 3, d=d), q=r(1, 4, 2048, 128, d=d),
+                         cv=r(1, 96, 6, 242, 242, d=d), cw=r(96, 96, 3, 3, 3, d=d))
+    rec("inputs")
+    side = T.cuda.Stream()
+    B = T.nn.attention.SDPBackend
+    for op in s["ops"]:
+        T.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python")
+        reset_peaks()
+        kind = op.removeprefix("stream_")
+        k, _, d = kind.rpartition("_")
+        err = None
+        try:
+            x = inputs.get("bf16" if d not in inputs else d)
+            fns = {
+                "mm": lambda: x["a"] @ x["a"], "addmm": lambda: F.linear(x["a"], x["a"], x["b"]),
+                "linear3": lambda: F.linear(x["a"][None], x["a"], x["b"]), "bmm": lambda: T.bmm(x["a"][None], x["a"][None]),
+                "big_mm": lambda: x["big"] @ x["big"].T, "conv3d": lambda: F.conv3d(x["v"], x["w"]),
+                "conv2d": lambda: F.conv2d(x["v"][0].transpose(0, 1), x["w2"]),
+                "sdpa": lambda: F.scaled_dot_product_attention(x["q"], x["q"], x["q"]),
+                "layer_norm": lambda: F.layer_norm(x["a"], (512,)), "rms_norm": lambda: F.rms_norm(x["a"], (512,), x["b"]),
+                "silu": lambda: F.silu(x["a"]),
+            }
+            if kind == "clear":
+                T._C._cuda_clearCublasWorkspaces()
+            elif kind == "randn":
+                T.randn(16, device="cuda")
+            elif kind.endswith("causal"):
+                x = inputs[kind.split("_")[1]]
+                F.conv3d(x["cv"], x["cw"])
+            elif k in ("flash", "cudnn", "efficient", "math"):
+                be = {"flash": B.FLASH_ATTENTION, "cudnn": B.CUDNN_ATTENTION, "efficient": B.EFFICIENT_ATTENTION, "math": B.MATH}[k]
+                with T.nn.attention.sdpa_kernel(be):
+                    fns["sdpa"]()
+            elif op.startswith("stream_"):
+                with T.cuda.stream(side):
+                    fns[k]()
+            else:
+                fns[k]()
+        except Exception as e:
+            err = f"{type(e).__name__}: {e}"[:200]
+        T.cuda.synchronize()
+        tr = T.cuda.memory._snapshot()["device_traces"][0]
+        T.cuda.memory._record_memory_history(enabled=None)
+        live, ev = {}, []
+        for e in tr:
+            if e["action"] == "alloc":
+                live[e["addr"]] = len(ev)
+                ev.append([e["size"], "kept"])
+            elif e["action"] == "free_requested" and e["addr"] in live:
+                ev[live.pop(e["addr"])][1] = "freed"
+        rec(op, events=ev, error=err)
+    del one
+    empty_cache()
+    rec("cache emptied")
+    return out
+
+
+# ---------------------------------------------------------------- running
+
+
+GROUPS = {
+    "fixed": (fixeds, fixed_case, 1), "sites": (sites, sites_case, 6), "peaks": (peaks, peaks_case, 1),
+    "pipe": (pipes, pipe_case, 4), "host": (hosts, host_case, 1),
+}
+
+
+def child(group, name, folder):
+    """Runs one case in this process and leaves NAME.json."""
+    table, body, _ = GROUPS[group]
+    spec = table()[name]
+    t0 = time.time()
+    try:
+        info = body(name, folder, spec)
+    except Exception:
+        info = {"error": traceback.format_exc()[-2500:]}
+    info["case_s"] = round(time.time() - t0, 1)
+    with open(os.path.join(folder, name + ".json.part"), "w") as f:
+        json.dump(info, f)
+    os.rename(os.path.join(folder, name + ".json.part"), os.path.join(folder, name + ".json"))
+
+
+def start(group, name, folder, fork):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        log = os.open(os.path.join(folder, name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        env = GROUPS[group][0]()[name].get("env")
+        if env or not fork:
+            if env:
+                os.environ["PYTORCH_CUDA_ALLOC_CONF"] = env
+            os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "--child", group, name, folder])
+        T.set_num_threads(4)
+        child(group, name, folder)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def schedule(jobs, folder, workers, fork, failed, limit=170):
+    """Runs jobs (group, name), at most `workers` at once."""
+    jobs, running = list(jobs), {}
+    while jobs or running:
+        while jobs and len(running) < workers:
+            group, name = jobs.pop(0)
+            if time.time() - START > BUDGET_S - 12:
+                failed[name] = "no time left"
+                continue
+            running[start(group, name, folder, fork)] = (name, time.time())
+        for pid, (name, t0) in list(running.items()):
+            done, _ = os.waitpid(pid, os.WNOHANG)
+            if done:
+                del running[pid]
+                if not os.path.exists(os.path.join(folder, name + ".json")):
+                    with open(os.path.join(folder, name + ".log"), errors="replace") as f:
+                        failed[name] = "no result: " + f.read()[-600:]
+            elif time.time() - t0 > limit or time.time() - START > BUDGET_S:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                del running[pid]
+                failed[name] = f"stopped after {time.time() - t0:.0f} s"
+        time.sleep(0.02)
+
+
+def fork_works():
+    pid = os.fork()
+    if not pid:
+        try:
+            T.cuda.init()
+            T.cuda.mem_get_info()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def main(args):
+    tables = {g: GROUPS[g][0]() for g in GROUPS}
+    if "--list" in args:
+        for g, t in tables.items():
+            print(*(f"{g:6} {n}" for n in t), sep="\n")
+        return
+    want = {g: [n for n in t if not args or g in args or n in args] for g, t in tables.items()}
+    out = os.environ.get("OUT", ".")
+    folder = f"/tmp/wan_memory.{os.getpid()}"
+    os.makedirs(folder)
+    idle = nvml_used(True)
+    global _nvml
+    _nvml = None
+    libraries()
+    fork = DRY or fork_works()
+    failed, spent = {}, {"imports": round(time.time() - START, 1)}
+    for g in GROUPS:
+        t0 = time.time()
+        schedule([(g, n) for n in want[g]], folder, GROUPS[g][2], fork, failed)
+        spent[g] = round(time.time() - t0, 1)
+        print(f"{g}: {len(want[g])} cases, {spent[g]} s", flush=True)
+
+    def got(g):
+        res = {}
+        for n in want[g]:
+            p = os.path.join(folder, n + ".json")
+            if os.path.exists(p):
+                with open(p) as f:
+                    res[n] = json.load(f)
+                if res[n].get("error"):
+                    failed[n] = res[n]["error"][-700:]
+        return res
+
+    res = {g: got(g) for g in GROUPS}
+    for g, file in (("fixed", "fixed"), ("sites", "sites"), ("peaks", "peaks"), ("pipe", "pipelines"), ("host", "host")):
+        if want[g]:
+            with open(os.path.join(out, file + ".json"), "w") as f:
+                json.dump(res[g], f, separators=(",", ":"))
+    if want["sites"]:
+        with tarfile.open(os.path.join(out, "wan_sites.tar"), "w") as tar:
+            for n in sorted(os.listdir(folder)):
+                if n.endswith(".txt.gz"):
+                    with open(os.path.join(folder, n), "rb") as f:
+                        data = f.read()
+                    item = tarfile.TarInfo(n)
+                    item.size = len(data)
+                    tar.addfile(item, io.BytesIO(data))
+    if want["peaks"]:
+        cols = ["component", "stage", "case", "base_alloc", "peak_alloc", "peak_reserved", "device_peak", "sec"]
+        with open(os.path.join(out, "peaks.csv"), "w", newline="") as f:
+            wr = csv.DictWriter(f, cols, extrasaction="ignore", lineterminator="\n")
+            wr.writeheader()
+            for n in want["peaks"]:
+                for r in res["peaks"].get(n, {}).get("rows", []):
+                    if "error" in r:
+                        failed[f"{n} {r['case']}"] = r["error"]
+                    else:
+                        wr.writerow(r)
+    run = {"failed": failed, "seconds": spent, "forked": fork, "nvml_used_idle": idle}
+    if not DRY:
+        import subprocess
+
+        import diffusers
+        import transformers
+        import accelerate
+
+        run["gpu"] = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+        run["versions"] = {"torch": T.__version__, "diffusers": diffusers.__version__, "transformers": transformers.__version__,
+                           "accelerate": accelerate.__version__, "cudnn": T.backends.cudnn.version(), "python": sys.version.split()[0]}
+        run["flags"] = {"cudnn.benchmark": T.backends.cudnn.benchmark, "cudnn.allow_tf32": T.backends.cudnn.allow_tf32,
+                        "matmul.allow_tf32": T.backends.cuda.matmul.allow_tf32,
+                        "env": {k: v for k, v in os.environ.items() if k.startswith(("CUBLAS", "PYTORCH", "TORCH", "CUDA_MODULE"))}}
+    with open(os.path.join(out, "run.json"), "w") as f:
+        json.dump(run, f, indent=1)
+    for n, s in res["sites"].items():
+        if "error" not in s:
+            a, b = s["forward2"], s["forward3_untraced"]
+            print(f"{n:44} base {a['before']['alloc']:>11} peak {a['after_with_output']['peak_alloc']:>11} untraced "
+                  f"{b['after_with_output']['peak_alloc'] - a['after_with_output']['peak_alloc']:>8} allocs {a['allocs']:>6} same {s['first_equals_second']} {s['case_s']}s")
+    for n, s in res["peaks"].items():
+        for r in s.get("rows", []):
+            print(f"{r['component']:28} {r['stage']:16} {r['case']:40} {r.get('base_alloc')} {r.get('peak_alloc')} {r.get('peak_reserved')} {r.get('device_peak')} {r.get('sec')} {r.get('error', '')}")
+    print(run.get("gpu"), spent)
+    for n, e in failed.items():
+        print("FAILED", n, e[-400:])
+    if DRY:
+        print(folder)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        libraries()
+        child(*sys.argv[2:5])
+    else:
+        main(sys.argv[1:])
