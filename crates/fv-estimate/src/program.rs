@@ -35,17 +35,44 @@ pub struct List(u32);
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Alloc { slot: u32, bytes: u64, step: u64 },
-    Free { slot: u32 },
+    Alloc {
+        slot: u32,
+        bytes: u64,
+        step: u64,
+    },
+    Free {
+        slot: u32,
+    },
     /// What `from` holds is from now on in `to`.
-    Move { from: u32, to: u32 },
+    Move {
+        from: u32,
+        to: u32,
+    },
     /// The tensor in `slot` joins a list.
-    Keep { slot: u32, list: u32 },
-    FreeList { list: u32 },
+    Keep {
+        slot: u32,
+        list: u32,
+    },
+    FreeList {
+        list: u32,
+    },
+    /// What `from` holds joins `to`.
+    MoveList {
+        from: u32,
+        to: u32,
+    },
     /// A loop of `count` iterations ends at the event `end`.
-    Begin { count: u64, end: u32, head: u16, tail: u16, opaque: bool },
+    Begin {
+        count: u64,
+        end: u32,
+        head: u16,
+        tail: u16,
+        opaque: bool,
+    },
     End,
-    Phase { phase: u32 },
+    Phase {
+        phase: u32,
+    },
     EmptyCache,
 }
 
@@ -221,6 +248,11 @@ impl Builder {
     /// Frees every tensor of `list`.
     pub fn release_list(&mut self, list: List) {
         self.push(Op::FreeList { list: list.0 });
+    }
+
+    /// Hands everything in `from` to `to`.
+    pub fn move_list(&mut self, from: List, to: List) {
+        self.push(Op::MoveList { from: from.0, to: to.0 });
     }
 
     /// Runs `body` `count` times. What it allocates must be released, replaced or kept in a list by its end.
@@ -474,6 +506,10 @@ impl<'a> Machine<'a> {
                         self.free(held);
                     }
                 }
+                Op::MoveList { from, to } => {
+                    let mut held = std::mem::take(&mut self.lists[from as usize]);
+                    self.lists[to as usize].append(&mut held);
+                }
                 Op::Begin { count, end, head, tail, opaque } => {
                     // Opaque loops are never executed in full: their iterations are alike by definition.
                     let (head, tail) = if sampling == Sampling::All && !opaque { (count, 0) } else { (head.into(), tail.into()) };
@@ -522,11 +558,8 @@ impl<'a> Machine<'a> {
     /// Counts what the last iteration left in lists once more for each of `skipped` iterations.
     fn skip(&mut self, kept: &[usize], before: (u64, u64), skipped: u64, opaque: bool) {
         let after = self.totals();
-        let mut occupied = if self.replay.is_some() {
-            ((after.0 - before.0) * skipped, after.1.saturating_sub(before.1) * skipped)
-        } else {
-            (0, 0)
-        };
+        let mut occupied =
+            if self.replay.is_some() { ((after.0 - before.0) * skipped, after.1.saturating_sub(before.1) * skipped) } else { (0, 0) };
         for (list, from) in kept.iter().enumerate() {
             for i in *from..self.lists[list].len() {
                 let held = self.lists[list][i];

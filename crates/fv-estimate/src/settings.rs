@@ -142,6 +142,8 @@ pub struct Settings {
     pub per_token_timesteps: bool,
     /// Whether the host copies of weights are page-locked by the caching host allocator (rounded to powers of two).
     pub pinned_rounding: bool,
+    /// Whether host copies that a stage gathers from are page-locked.
+    pub pinned_host: bool,
     /// PyTorch's allocator settings.
     pub allocator: caching::Config,
     /// Every setting that was resolved, in order.

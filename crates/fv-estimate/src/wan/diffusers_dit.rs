@@ -8,7 +8,8 @@
 use fv_spec::estimate::BufferKind::{Activation, Cache, Workspace};
 
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
-use crate::program::{Builder, Site, Tensor};
+use super::residency::Streams;
+use crate::program::{Builder, Dims, Site, Tensor};
 use crate::settings::Attention;
 
 /// What a forward pass depends on.
@@ -108,11 +109,8 @@ impl Forward {
     /// A layer norm in fp32 over the hidden width, of a reference it drops.
     fn layer_norm(&self, p: &mut Builder, x: Tensor, affine: bool) -> Tensor {
         let narrow_affine = affine && self.act != FP32 && !self.keep_fp32;
-        let weights: Vec<Tensor> = if narrow_affine {
-            (0..2).map(|_| p.alloc(&NORM_FP32, &[("hidden", self.dit.hidden)], FP32)).collect()
-        } else {
-            Vec::new()
-        };
+        let weights: Vec<Tensor> =
+            if narrow_affine { (0..2).map(|_| p.alloc(&NORM_FP32, &[("hidden", self.dit.hidden)], FP32)).collect() } else { Vec::new() };
         let y = self.unit(p, &NORM_FP32, FP32);
         for _ in 0..2 {
             // Mean and reciprocal deviation of each token live only inside the kernel call.
@@ -188,13 +186,24 @@ impl Forward {
         y
     }
 
+    /// A linear layer's output, with its weights where they come along.
+    fn linear(&self, p: &mut Builder, streams: &Streams, site: &'static Site, dims: Dims<'_>, (inputs, outputs): (u64, u64)) -> Tensor {
+        let weights = streams.leaf(p, inputs, outputs);
+        let y = p.alloc(site, dims, self.act);
+        if let Some(weights) = weights {
+            p.release(weights);
+        }
+        y
+    }
+
     /// One attention layer of `x`; `keys` and `values` come from `key_tokens` tokens. Ends with the projected output alone.
-    fn attention(&self, p: &mut Builder, key_tokens: u64, image_tokens: u64, rope: bool) -> Tensor {
+    fn attention(&self, p: &mut Builder, streams: &Streams, key_tokens: u64, image_tokens: u64, rope: bool) -> Tensor {
         let batch = ("batch", self.latent.batch);
         let hidden = ("hidden", self.dit.hidden);
-        let query = self.unit(p, &QUERY, self.act);
-        let key = p.alloc(&KEY, &[batch, ("tokens", key_tokens), hidden], self.act);
-        let value = p.alloc(&VALUE, &[batch, ("tokens", key_tokens), hidden], self.act);
+        let square = (self.dit.hidden, self.dit.hidden);
+        let query = self.linear(p, streams, &QUERY, &[batch, ("tokens", self.tokens()), hidden], square);
+        let key = self.linear(p, streams, &KEY, &[batch, ("tokens", key_tokens), hidden], square);
+        let value = self.linear(p, streams, &VALUE, &[batch, ("tokens", key_tokens), hidden], square);
         let mut query = self.rms_norm(p, &QUERY, query, self.tokens());
         let mut key = self.rms_norm(p, &KEY, key, key_tokens);
         if rope {
@@ -202,19 +211,18 @@ impl Forward {
             key = self.rotary(p, key);
         }
         let image = (image_tokens > 0).then(|| {
-            let key = p.alloc(&KEY, &[batch, ("tokens", image_tokens), hidden], self.act);
-            let value = p.alloc(&VALUE, &[batch, ("tokens", image_tokens), hidden], self.act);
+            let key = self.linear(p, streams, &KEY, &[batch, ("tokens", image_tokens), hidden], square);
+            let value = self.linear(p, streams, &VALUE, &[batch, ("tokens", image_tokens), hidden], square);
             let key = self.rms_norm(p, &KEY, key, image_tokens);
             (key, value, self.attend(p, image_tokens))
         });
         let mut attended = self.attend(p, key_tokens);
-        if let Some((_, _, from_image)) = image {
+        if image.is_some() {
             let sum = self.unit(p, &ATTENTION, self.act);
             p.release(attended);
             attended = sum;
-            let _ = from_image;
         }
-        let projected = self.unit(p, &PROJECTED, self.act);
+        let projected = self.linear(p, streams, &PROJECTED, &[batch, ("tokens", self.tokens()), hidden], square);
         p.release(attended);
         for tensor in [query, key, value] {
             p.release(tensor);
@@ -242,7 +250,7 @@ impl Forward {
     }
 
     /// One block. The caller's reference to `x` is dropped when the block has returned.
-    fn block(&self, p: &mut Builder, x: Tensor) -> Tensor {
+    fn block(&self, p: &mut Builder, streams: &Streams, x: Tensor) -> Tensor {
         p.phase("modulation");
         let wide = if self.act == FP32 { None } else { Some(self.modulation(p, 6)) };
         let modulation = self.modulation(p, 6);
@@ -253,7 +261,7 @@ impl Forward {
         let normed = self.modulated_norm(p, hidden);
 
         p.phase("self_attention");
-        let attended = self.attention(p, self.tokens(), 0, true);
+        let attended = self.attention(p, streams, self.tokens(), 0, true);
         p.phase("residual");
         hidden = self.gated_residual(p, hidden, attended, false);
 
@@ -262,7 +270,7 @@ impl Forward {
         let cross = self.layer_norm(p, wide, true);
         let cross = self.narrow(p, &NORM, cross);
         p.release(normed);
-        let attended_to_text = self.attention(p, self.text_tokens, self.image_tokens, false);
+        let attended_to_text = self.attention(p, streams, self.text_tokens, self.image_tokens, false);
         p.release(attended);
         let sum = self.unit(p, &HIDDEN, self.act);
         p.release(hidden);
@@ -272,10 +280,10 @@ impl Forward {
         let normed = self.modulated_norm(p, hidden);
         p.release(cross);
         let ffn = [("batch", self.latent.batch), ("tokens", self.tokens()), ("ffn", self.dit.ffn)];
-        let linear = p.alloc(&FFN_HIDDEN, &ffn, self.act);
+        let linear = self.linear(p, streams, &FFN_HIDDEN, &ffn, (self.dit.hidden, self.dit.ffn));
         let activated = p.alloc(&FFN_HIDDEN, &ffn, self.act);
         p.release(linear);
-        let out = self.unit(p, &FFN_OUT, self.act);
+        let out = self.linear(p, streams, &FFN_OUT, &[ffn[0], ffn[1], ("hidden", self.dit.hidden)], (self.dit.ffn, self.dit.hidden));
         p.release(activated);
         p.phase("feed_forward_residual");
         hidden = self.gated_residual(p, hidden, out, true);
@@ -285,8 +293,15 @@ impl Forward {
         hidden
     }
 
-    /// The forward pass; the prediction is the result.
+    /// The forward pass of a resident transformer; the prediction is the result.
     pub fn emit(&self, p: &mut Builder) -> Tensor {
+        self.emit_with(p, &mut Streams::whole())
+    }
+
+    /// The forward pass; weights come and go as `streams` says.
+    pub fn emit_with(&self, p: &mut Builder, streams: &mut Streams) -> Tensor {
+        p.phase("weights_in");
+        streams.begin(p);
         let batch = ("batch", self.latent.batch);
         let hidden = ("hidden", self.dit.hidden);
         let tokens = ("tokens", self.tokens());
@@ -302,7 +317,10 @@ impl Forward {
             &PATCH_WORKSPACE,
             &[("input, output and weights", {
                 let input = self.latent.batch * self.latent.frames * self.latent.height * self.latent.width * pad8(self.dit.in_channels);
-                input + self.latent.batch * self.tokens() * self.dit.hidden + pad8(self.dit.in_channels) * patch * self.dit.hidden + CUDNN_HEADER / act
+                input
+                    + self.latent.batch * self.tokens() * self.dit.hidden
+                    + pad8(self.dit.in_channels) * patch * self.dit.hidden
+                    + CUDNN_HEADER / act
             })],
             act,
         );
@@ -311,7 +329,9 @@ impl Forward {
 
         let timesteps = ("timesteps", if self.per_token_timesteps { self.tokens() } else { 1 });
         let sinusoids = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], FP32);
-        let narrow = if self.keep_fp32 || act == FP32 { sinusoids } else {
+        let narrow = if self.keep_fp32 || act == FP32 {
+            sinusoids
+        } else {
             let y = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], act);
             p.release(sinusoids);
             y
@@ -352,11 +372,20 @@ impl Forward {
             context = joined;
         }
 
-        p.repeat(self.dit.blocks, |p| {
-            let y = self.block(p, x);
-            // The caller's name is bound to the block's result once the old one is gone.
+        // The caller's name is bound to the block's result once the old one is gone.
+        let mut block = |p: &mut Builder, streams: &Streams| {
+            let y = self.block(p, streams, x);
             p.rebind(x, y);
+        };
+        let resident = streams.resident().min(self.dit.blocks);
+        p.repeat_sampled(resident, 2, 0, |p| block(p, streams));
+        p.repeat_sampled((self.dit.blocks - resident).div_ceil(streams.group()), 2, 0, |p| {
+            p.phase("weights_in");
+            streams.begin_group(p);
+            p.repeat_sampled(streams.group(), 2, 0, |p| block(p, streams));
+            streams.end_group(p);
         });
+        streams.end(p);
 
         p.phase("head");
         let table = if self.keep_fp32 { FP32 } else { act };

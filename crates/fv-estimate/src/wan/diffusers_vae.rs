@@ -14,7 +14,6 @@ use super::geometry::{Latent, Vae};
 use crate::program::{Builder, List, Site, Tensor};
 use crate::settings::Tiling;
 
-
 macro_rules! sites {
     ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
         $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
@@ -123,7 +122,11 @@ const TIME: Kernel = Kernel { time: 3, space: 1 };
 
 impl Coder {
     fn map(&self, p: &mut Builder, site: &'static Site, m: Map, element: u64) -> Tensor {
-        p.alloc(site, &[("batch", m.batch), ("channels", m.channels), ("frames", m.frames), ("height", m.height), ("width", m.width)], element)
+        p.alloc(
+            site,
+            &[("batch", m.batch), ("channels", m.channels), ("frames", m.frames), ("height", m.height), ("width", m.width)],
+            element,
+        )
     }
 
     /// The workspace of a convolution: copies of input, output and weights in channels-last order.
@@ -150,7 +153,8 @@ impl Coder {
         let out = x.with(channels, x.frames);
         // Where nothing is added the copy keeps the order of its input, which after upsampling several frames is not the
         // convolution's.
-        let reordered = (kernel.space * kernel.time == 1 && site == &FEATURES && x.frames > 1).then(|| self.map(p, &PADDED, padded, self.act));
+        let reordered =
+            (kernel.space * kernel.time == 1 && site == &FEATURES && x.frames > 1).then(|| self.map(p, &PADDED, padded, self.act));
         let y = self.map(p, site, out, self.act);
         if let Some(reordered) = reordered {
             p.release(reordered);
@@ -225,11 +229,8 @@ impl Coder {
     /// A residual block; the input's reference stays the caller's.
     fn residual_block(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), channels: u64) -> (Tensor, Map) {
         let (x, m) = input;
-        let shortcut = if m.channels == channels {
-            p.retain(x)
-        } else {
-            self.causal(p, m, channels, Kernel { time: 1, space: 1 }, 0, &FEATURES).0
-        };
+        let shortcut =
+            if m.channels == channels { p.retain(x) } else { self.causal(p, m, channels, Kernel { time: 1, space: 1 }, 0, &FEATURES).0 };
         let x = p.retain(x);
         let activated = self.norm_activate(p, x, m);
         let (y, out) = self.cached(p, caches, chunk, (activated, m), channels);
@@ -277,7 +278,15 @@ impl Coder {
     }
 
     /// Upsampling by two in space and, with `time`, in time; the input's reference stays the caller's.
-    fn upsample(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), channels: u64, time: bool) -> (Tensor, Map) {
+    fn upsample(
+        &self,
+        p: &mut Builder,
+        caches: &mut Caches,
+        chunk: Chunk,
+        input: (Tensor, Map),
+        channels: u64,
+        time: bool,
+    ) -> (Tensor, Map) {
         let (x, mut m) = input;
         let mut x = p.retain(x);
         if time {
@@ -400,12 +409,20 @@ impl Coder {
 
     /// Decodes a latent (a reference of the caller's) frame by frame. The result is the video.
     pub fn decode(&self, p: &mut Builder, latent: Latent) -> Tensor {
-        let z = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: latent.frames, height: latent.height, width: latent.width };
+        let z = Map {
+            batch: latent.batch,
+            channels: self.vae.latent_channels,
+            frames: latent.frames,
+            height: latent.height,
+            width: latent.width,
+        };
         p.phase("decode_input");
         let (quantised, _) = self.causal(p, z, z.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
         let mut caches = Caches::default();
         let (mut video, first) = self.decode_chunk(p, &mut caches, Chunk::First, latent);
-        let frame = |frames: u64| [("batch", first.batch), ("channels", first.channels), ("frames", frames), ("height", first.height), ("width", first.width)];
+        let frame = |frames: u64| {
+            [("batch", first.batch), ("channels", first.channels), ("frames", frames), ("height", first.height), ("width", first.width)]
+        };
         // The loop's name for a chunk keeps it until the next one is there.
         let temporal = self.vae.temporal;
         let mut last = None;
@@ -453,7 +470,9 @@ impl Coder {
         for (height, many_rows) in &rows {
             p.repeat_sampled(*many_rows, 1, 1, |p| {
                 for (width, many_columns) in &columns {
-                    p.repeat_sampled(*many_columns, 1, 1, |p| self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time));
+                    p.repeat_sampled(*many_columns, 1, 1, |p| {
+                        self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time)
+                    });
                 }
             });
         }
@@ -529,7 +548,8 @@ impl Coder {
         let (mut out, m) = self.encode_chunk(p, &mut caches, Chunk::First, pixels.with(pixels.channels, 1));
         let chunk = pixels.with(pixels.channels, self.vae.temporal);
         let latent_frames = frames.saturating_sub(1) / self.vae.temporal + 1;
-        let shape = |frames: u64| [("batch", m.batch), ("channels", m.channels), ("frames", frames), ("height", m.height), ("width", m.width)];
+        let shape =
+            |frames: u64| [("batch", m.batch), ("channels", m.channels), ("frames", frames), ("height", m.height), ("width", m.width)];
         let mut last = None;
         if latent_frames > 1 {
             let (part, _) = self.encode_chunk(p, &mut caches, Chunk::Second, chunk);

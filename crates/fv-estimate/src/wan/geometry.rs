@@ -56,7 +56,8 @@ impl Dit {
     /// Reads a transformer of the catalog. `Err` names what is missing or does not agree.
     pub fn read(component: &ExpandedComponent) -> Result<Self, String> {
         let geometry = component.geometry.as_ref().ok_or("the transformer has no geometry")?;
-        let number = |name: &str| geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"));
+        let number =
+            |name: &str| geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"));
         let patch: Vec<u64> = geometry
             .get("patch_size")
             .and_then(serde_json::Value::as_array)
@@ -74,7 +75,11 @@ impl Dit {
             Some(extra) if extra == gate => (true, false),
             Some(extra) if extra == image => (false, true),
             Some(extra) if extra == gate + image => (true, true),
-            _ => return Err(format!("a block of {block} parameters is not a Wan block of width {hidden} and feed-forward width {ffn} ({plain})")),
+            _ => {
+                return Err(format!(
+                    "a block of {block} parameters is not a Wan block of width {hidden} and feed-forward width {ffn} ({plain})"
+                ));
+            }
         };
         Ok(Self {
             hidden,
@@ -141,10 +146,10 @@ impl Vae {
         let geometry = component.geometry.as_ref().ok_or("the VAE has no geometry")?;
         let number = |name: &str| geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("VAE geometry lacks {name}"));
         let found = (number("vae_decoder_channels")?, number("spatial_compression")?, number("temporal_compression")?);
-        [Self::WAN21, Self::WAN22]
-            .into_iter()
-            .find(|vae| (vae.decoder_channels, vae.spatial, vae.temporal) == found)
-            .ok_or(format!("no Wan VAE has decoder width {}, spatial compression {} and temporal compression {}", found.0, found.1, found.2))
+        [Self::WAN21, Self::WAN22].into_iter().find(|vae| (vae.decoder_channels, vae.spatial, vae.temporal) == found).ok_or(format!(
+            "no Wan VAE has decoder width {}, spatial compression {} and temporal compression {}",
+            found.0, found.1, found.2
+        ))
     }
 }
 

@@ -1,8 +1,23 @@
 //! The Wan family: 2.1 and 2.2, text- and image-conditioned, dense and sparse, one expert or two.
 //!
-//! * [`geometry`]: what the rules read of a model and a request.
-//! * [`diffusers_dit`], [`diffusers_vae`]: allocations of diffusers' classes.
+//! * [`model`]: a model of the catalog, read into what the rules need; [`geometry`] and [`weights`] are its parts.
+//! * [`residency`]: where weights are, stage by stage.
+//! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
+//! * [`text`]: the encoders.
 
+pub mod diffusers;
 pub mod diffusers_dit;
 pub mod diffusers_vae;
 pub mod geometry;
+pub mod model;
+pub mod residency;
+pub mod text;
+pub mod weights;
+
+use crate::settings::Tiling;
+use geometry::{Latent, Vae};
+
+/// Whether a latent is larger than a tile: a smaller one is not tiled.
+pub(crate) fn tiled(vae: &Vae, latent: Latent, tiling: &Tiling) -> bool {
+    latent.height > u64::from(tiling.tile[0]) / vae.spatial || latent.width > u64::from(tiling.tile[1]) / vae.spatial
+}

@@ -1,0 +1,259 @@
+//! A whole request through diffusers' Wan pipelines (0.42.1): `WanPipeline` and `WanImageToVideoPipeline`.
+//!
+//! What the pipelines keep between stages, and the order in which offload hooks move modules, follow
+//! `diffusers/pipelines/wan` and accelerate's `cpu_offload_with_hook`: a module is moved in when it runs, the one before it in
+//! `model_cpu_offload_seq` is moved out just before, and nothing else is.
+
+use fv_spec::authored::{Dtype, Role};
+use fv_spec::estimate::BufferKind::{Activation, Cache, Output};
+use fv_spec::estimate::{Reason, StageName};
+use fv_spec::request::Request;
+
+use super::diffusers_dit::Forward;
+use super::diffusers_vae::Coder;
+use super::geometry::{Dit, Latent};
+use super::model::{Lowered, Wan};
+use super::residency::{Residency, load_stage};
+use crate::program::{Builder, Site, Tensor};
+use crate::settings::{Guidance, Settings};
+
+macro_rules! sites {
+    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
+        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
+    };
+}
+
+sites! { "wan.diffusers.pipeline":
+    PROMPT "prompt embeddings" Activation;
+    IMAGE "image embeddings" Activation;
+    LATENTS "latents" Activation;
+    MASK "latent mask" Activation;
+    CONDITION "image condition" Activation;
+    MODEL_INPUT "model input" Activation;
+    GUIDED "guided prediction" Activation;
+    HISTORY "scheduler history" Cache;
+    SCHEDULER "scheduler temporaries" Activation;
+    PIXELS "conditioning video" Activation;
+    POSTPROCESSED "decoded video in [0, 1]" Output;
+}
+
+const FP32: u64 = 4;
+
+/// Lowers a request.
+pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
+    let mut p = Builder::new(details);
+    let mut residency = Residency::new(wan, settings, &mut p)?;
+    let act = |role: Role| settings.component(role).map_or(2, |c| bytes_of(c.precision.computed));
+    let batch = u64::from(request.batch);
+    let latent = Latent::of(&wan.vae, batch, request.num_frames.into(), request.height.into(), request.width.into());
+    let latent_dims = |channels: u64| {
+        [("batch", latent.batch), ("channels", channels), ("frames", latent.frames), ("height", latent.height), ("width", latent.width)]
+    };
+    let coder = Coder { vae: wan.vae, act: act(Role::Vae), workspace: true };
+    let image_to_video = request.references > 0;
+
+    load_stage(&mut p, &mut residency);
+
+    p.stage(StageName::Encoding);
+    let text = wan.text.as_ref().ok_or_else(|| vec![Reason::new("missing-component", "the model has no text encoder")])?;
+    residency.enter(&mut p, Role::TextEncoder);
+    let prompts = if settings.guidance == Guidance::None { 1 } else { 2 };
+    let tokens = u64::from(request.text_tokens);
+    let embed = [("batch", batch), ("tokens", tokens), ("text width", text.hidden)];
+    let mut kept: Vec<Tensor> = Vec::new();
+    for _ in 0..prompts {
+        let states = residency.text_forward(&mut p, text, batch, tokens)?;
+        // Cut to the prompt's length, padded with zeros and stacked again, then repeated: each a copy.
+        p.phase("prompt_embeddings");
+        let stacked = p.alloc(&PROMPT, &embed, act(Role::TextEncoder));
+        p.release(states);
+        let repeated = p.alloc(&PROMPT, &embed, act(Role::TextEncoder));
+        p.release(stacked);
+        kept.push(repeated);
+    }
+    let mut image_embeds = None;
+    if let (true, Some(image)) = (image_to_video, wan.image.as_ref()) {
+        residency.enter(&mut p, Role::ImageEncoder);
+        let states = residency.image_forward(&mut p, image, batch)?;
+        p.phase("image_embeddings");
+        let dims = [("batch", batch), ("tokens", image.tokens), ("features", image.hidden)];
+        image_embeds = Some(p.alloc(&IMAGE, &dims, act(Role::Transformer)));
+        p.release(states);
+    }
+    residency.host_during(StageName::Encoding);
+    p.phase("latents");
+    let latents = p.alloc(&LATENTS, &latent_dims(wan.vae.latent_channels), FP32);
+    let condition = if image_to_video {
+        residency.enter(&mut p, Role::Vae);
+        // Wan 2.2 TI2V encodes the image alone, the others the image followed by blank frames.
+        let frames = if wan.vae.residual { 1 } else { u64::from(request.num_frames) };
+        let video = [("batch", 1), ("channels", 3), ("frames", frames), ("height", request.height.into()), ("width", request.width.into())];
+        p.phase("encode_input");
+        let blank = p.alloc(&PIXELS, &video, FP32);
+        let pixels = p.alloc(&PIXELS, &video, FP32);
+        p.release(blank);
+        let pixels = if coder.act == FP32 {
+            pixels
+        } else {
+            let narrow = p.alloc(&PIXELS, &video, coder.act);
+            p.release(pixels);
+            narrow
+        };
+        let moments = coder.encode(&mut p, 1, frames, request.height.into(), request.width.into());
+        p.release(pixels);
+        p.phase("image_condition");
+        let frames = if wan.vae.residual { 1 } else { latent.frames };
+        let dims = |channels: u64| {
+            [("batch", batch), ("channels", channels), ("frames", frames), ("height", latent.height), ("width", latent.width)]
+        };
+        let scaled = p.alloc(&CONDITION, &dims(wan.vae.latent_channels), FP32);
+        // Besides the image's latent, Wan 2.1 and A14B carry a mask of the conditioned frames, four channels wide.
+        let joined = p.alloc(&CONDITION, &dims(wan.vae.latent_channels + if wan.vae.residual { 0 } else { wan.vae.temporal }), FP32);
+        p.release(scaled);
+        p.release(moments);
+        Some(joined)
+    } else {
+        None
+    };
+    let mask = p.alloc(&MASK, &latent_dims(if image_to_video { 1 } else { wan.vae.latent_channels }), FP32);
+
+    p.stage(StageName::Denoising);
+    let experts: Vec<(Role, Dit)> = [(Role::Transformer, Some(wan.dit)), (Role::Transformer2, wan.dit2)]
+        .into_iter()
+        .filter_map(|(role, dit)| Some((role, dit?)))
+        .collect();
+    let steps = u64::from(request.num_inference_steps);
+    let history = p.alloc(
+        &HISTORY,
+        &[
+            ("outputs", 3),
+            ("batch", batch),
+            ("channels", wan.vae.latent_channels),
+            ("frames", latent.frames),
+            ("height", latent.height),
+            ("width", latent.width),
+        ],
+        FP32,
+    );
+    for (i, (role, dit)) in experts.iter().enumerate() {
+        residency.enter(&mut p, *role);
+        residency.host_during(StageName::Denoising);
+        let share = if experts.len() == 1 {
+            steps
+        } else if i == 0 {
+            steps.div_ceil(2)
+        } else {
+            steps / 2
+        };
+        let Some(component) = settings.component(*role) else { continue };
+        let forward = Forward {
+            dit: *dit,
+            latent,
+            text_tokens: tokens,
+            image_tokens: if image_to_video && dit.image_branch { wan.image.as_ref().map_or(0, |image| image.tokens) } else { 0 },
+            act: bytes_of(component.precision.computed),
+            keep_fp32: component.precision.keep_fp32,
+            attention: settings.attention,
+            per_token_timesteps: settings.per_token_timesteps,
+        };
+        let mut streams = residency.streams(&mut p, *role);
+        streams.prime(&mut p);
+        p.repeat_sampled(share, if settings.guidance == Guidance::None { 2 } else { 1 }, 0, |p| {
+            p.phase("model_input");
+            let input = p.alloc(&MODEL_INPUT, &latent_dims(dit.in_channels), forward.act);
+            let prediction = forward.emit_with(p, &mut streams);
+            let prediction = if settings.guidance == Guidance::None {
+                prediction
+            } else {
+                let uncond = forward.emit_with(p, &mut streams);
+                p.phase("guidance");
+                let out = latent_dims(dit.out_channels);
+                let difference = p.alloc(&GUIDED, &out, forward.act);
+                let scaled = p.alloc(&GUIDED, &out, forward.act);
+                p.release(difference);
+                let guided = p.alloc(&GUIDED, &out, forward.act);
+                p.release(scaled);
+                p.release(prediction);
+                p.release(uncond);
+                guided
+            };
+            p.phase("scheduler");
+            let temporaries = p.alloc(
+                &SCHEDULER,
+                &[
+                    ("tensors", 3),
+                    ("batch", batch),
+                    ("channels", dit.out_channels),
+                    ("frames", latent.frames),
+                    ("height", latent.height),
+                    ("width", latent.width),
+                ],
+                FP32,
+            );
+            p.release(temporaries);
+            p.release(prediction);
+            p.release(input);
+        });
+    }
+
+    p.stage(StageName::Decoding);
+    residency.enter(&mut p, Role::Vae);
+    residency.host_during(StageName::Decoding);
+    p.phase("decode_input");
+    let z = latent_dims(wan.vae.latent_channels);
+    let cast = (coder.act != FP32).then(|| p.alloc(&LATENTS, &z, coder.act));
+    let unscaled = p.alloc(&LATENTS, &z, coder.act);
+    let shifted = p.alloc(&LATENTS, &z, coder.act);
+    p.release(unscaled);
+    let video = match settings.tiling {
+        Some(tiling) if super::tiled(&wan.vae, latent, &tiling) => coder.decode_tiled(&mut p, latent, tiling),
+        _ if settings.vae_slicing && batch > 1 => {
+            let one = Latent { batch: 1, ..latent };
+            let videos = p.list();
+            p.repeat(batch, |p| {
+                let video = coder.decode(p, one);
+                p.keep(videos, video);
+            });
+            p.phase("decode_output");
+            let dims = [
+                ("batch", batch),
+                ("channels", 3),
+                ("frames", request.num_frames.into()),
+                ("height", request.height.into()),
+                ("width", request.width.into()),
+            ];
+            let joined = p.alloc(&POSTPROCESSED, &dims, coder.act);
+            p.release_list(videos);
+            joined
+        }
+        _ => coder.decode(&mut p, latent),
+    };
+    p.phase("postprocess");
+    let one = [
+        ("batch", 1),
+        ("channels", 3),
+        ("frames", request.num_frames.into()),
+        ("height", request.height.into()),
+        ("width", request.width.into()),
+    ];
+    let halved = p.alloc(&POSTPROCESSED, &one, coder.act);
+    let moved = p.alloc(&POSTPROCESSED, &one, coder.act);
+    p.release(halved);
+    let clamped = p.alloc(&POSTPROCESSED, &one, coder.act);
+    p.release(moved);
+    p.release(clamped);
+    p.release(video);
+    p.release(shifted);
+    if let Some(cast) = cast {
+        p.release(cast);
+    }
+    for tensor in kept.into_iter().chain(image_embeds).chain(condition).chain([latents, mask, history]) {
+        p.release(tensor);
+    }
+    residency.finish(p)
+}
+
+/// Bytes of an activation of a type.
+pub(super) fn bytes_of(dtype: Dtype) -> u64 {
+    if dtype == Dtype::Fp32 { FP32 } else { 2 }
+}

@@ -1,0 +1,484 @@
+//! Where each component's weights are, stage by stage, and what moves when.
+
+use fv_spec::authored::{Dtype, Role, Runtime};
+use fv_spec::estimate::BufferKind::{Staging, Weights};
+use fv_spec::estimate::{HostBytes, Reason, StageName};
+
+use super::model::{Encoder, Lowered, Wan};
+use super::text;
+use super::weights::Parameter;
+use crate::pinned;
+use crate::program::{Builder, List, Site, Tensor};
+use crate::settings::{Component, Placement, Settings};
+use crate::storage::Storage;
+
+macro_rules! sites {
+    ($($id:ident $name:literal $kind:ident $rule:literal;)*) => {
+        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
+    };
+}
+
+sites! {
+    TRANSFORMER "transformer weights" Weights "wan.weights";
+    TRANSFORMER_2 "transformer_2 weights" Weights "wan.weights";
+    TEXT_ENCODER "text_encoder weights" Weights "wan.weights";
+    IMAGE_ENCODER "image_encoder weights" Weights "wan.weights";
+    VAE "vae weights" Weights "wan.weights";
+    SCALES "quantisation scales" Weights "wan.weights.quantised";
+    STREAMED "streamed block" Staging "wan.weights.streamed";
+    LEAF "streamed layer" Staging "wan.weights.streamed";
+    GATHERED "gathered unit" Staging "wan.weights.gathered";
+}
+
+/// The roles that a Wan model can have.
+const ROLES: [Role; 5] = [Role::TextEncoder, Role::ImageEncoder, Role::Transformer, Role::Transformer2, Role::Vae];
+
+fn site(role: Role) -> &'static Site {
+    match role {
+        Role::Transformer2 => &TRANSFORMER_2,
+        Role::TextEncoder | Role::TextEncoder2 => &TEXT_ENCODER,
+        Role::ImageEncoder => &IMAGE_ENCODER,
+        Role::Vae | Role::AudioVae => &VAE,
+        Role::Transformer => &TRANSFORMER,
+    }
+}
+
+/// One stored tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stored {
+    elements: u64,
+    /// Bytes of an element.
+    size: u64,
+    /// fp32 scales beside it.
+    scales: u64,
+}
+
+impl Stored {
+    fn bytes(self) -> u64 {
+        self.elements.saturating_mul(self.size).saturating_add(self.scales * 4)
+    }
+}
+
+/// A component with its tensors as stored.
+#[derive(Debug)]
+struct Module {
+    role: Role,
+    component: Component,
+    blocks: u64,
+    block: Vec<Stored>,
+    rest: Vec<Stored>,
+    /// Its weights on the device.
+    weights: List,
+    present: bool,
+}
+
+impl Module {
+    fn block_bytes(&self) -> u64 {
+        self.block.iter().map(|t| t.bytes()).sum()
+    }
+
+    fn rest_bytes(&self) -> u64 {
+        self.rest.iter().map(|t| t.bytes()).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.rest_bytes().saturating_add(self.block_bytes().saturating_mul(self.blocks))
+    }
+
+    fn load(&mut self, p: &mut Builder) {
+        for tensor in &self.rest {
+            place(p, site(self.role), *tensor, self.weights);
+        }
+        p.repeat_opaque(self.blocks, |p| {
+            for tensor in &self.block {
+                place(p, site(self.role), *tensor, self.weights);
+            }
+        });
+        self.present = true;
+    }
+
+    fn unload(&mut self, p: &mut Builder) {
+        p.release_list(self.weights);
+        self.present = false;
+    }
+
+    /// Host bytes of `weights` weights: page-locked or not.
+    fn host(&self, pinned: bool, rounding: bool) -> HostBytes {
+        if !pinned {
+            return HostBytes { pageable_bytes: self.bytes(), ..HostBytes::default() };
+        }
+        let sizes = self.rest.iter().map(|t| (t.bytes(), 1)).chain(self.block.iter().map(|t| (t.bytes(), self.blocks)));
+        let bytes = if rounding { pinned::pinned_bytes(sizes) } else { pinned::registered_bytes(sizes) };
+        HostBytes { pinned_bytes: bytes.unwrap_or(u64::MAX >> 12), ..HostBytes::default() }
+    }
+}
+
+fn place(p: &mut Builder, site: &'static Site, tensor: Stored, list: List) {
+    let weights = p.alloc(site, &[("parameters", tensor.elements)], tensor.size);
+    p.keep(list, weights);
+    if tensor.scales > 0 {
+        let scales = p.alloc(&SCALES, &[("scales", tensor.scales)], 4);
+        p.keep(list, scales);
+    }
+}
+
+/// How a transformer's weights pass by while it runs.
+#[derive(Debug)]
+pub struct Streams {
+    site: &'static Site,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// They do not: everything needed is there.
+    Whole,
+    Blocks {
+        block: Vec<Stored>,
+        rest: Vec<Stored>,
+        rest_list: List,
+        current: List,
+        next: List,
+        prefetch: bool,
+        group: u64,
+        /// Blocks that never leave.
+        resident: u64,
+        /// Whether the first block is back before the forward pass ends, and stays.
+        kept: bool,
+    },
+    Leaf {
+        size: u64,
+    },
+}
+
+impl Streams {
+    /// Weights that stay where they are.
+    pub fn whole() -> Self {
+        Self { site: &TRANSFORMER, kind: Kind::Whole }
+    }
+
+    fn fetch(p: &mut Builder, block: &[Stored], group: u64, list: List) {
+        p.repeat(group, |p| {
+            for tensor in block {
+                place(p, &STREAMED, *tensor, list);
+            }
+        });
+    }
+
+    /// Before the first forward pass: where blocks follow each other in a circle, the first is fetched once.
+    pub fn prime(&mut self, p: &mut Builder) {
+        if let Kind::Blocks { block, current, group, kept: true, .. } = &self.kind {
+            Self::fetch(p, block, *group, *current);
+        }
+    }
+
+    /// A forward pass begins.
+    pub fn begin(&mut self, p: &mut Builder) {
+        if let Kind::Blocks { rest, rest_list, block, current, prefetch, group, kept, .. } = &self.kind {
+            for tensor in rest {
+                place(p, self.site, *tensor, *rest_list);
+            }
+            if *prefetch && !*kept {
+                Self::fetch(p, block, *group, *current);
+            }
+        }
+    }
+
+    /// Streamed blocks run in groups: how many blocks one group has.
+    pub fn group(&self) -> u64 {
+        if let Kind::Blocks { group, .. } = &self.kind { *group } else { 1 }
+    }
+
+    /// Blocks that never leave the device and so run before the groups.
+    pub fn resident(&self) -> u64 {
+        if let Kind::Blocks { resident, .. } = &self.kind { *resident } else { 0 }
+    }
+
+    /// A group of blocks begins.
+    pub fn begin_group(&mut self, p: &mut Builder) {
+        if let Kind::Blocks { block, current, next, prefetch, group, .. } = &self.kind {
+            Self::fetch(p, block, *group, if *prefetch { *next } else { *current });
+        }
+    }
+
+    /// A group of blocks ends.
+    pub fn end_group(&mut self, p: &mut Builder) {
+        if let Kind::Blocks { current, next, prefetch, .. } = &self.kind {
+            p.release_list(*current);
+            if *prefetch {
+                p.move_list(*next, *current);
+            }
+        }
+    }
+
+    /// The forward pass ends. Where blocks follow each other in a circle, the first is already back.
+    pub fn end(&mut self, p: &mut Builder) {
+        if let Kind::Blocks { rest_list, current, kept, .. } = &self.kind {
+            if !*kept {
+                p.release_list(*current);
+            }
+            p.release_list(*rest_list);
+        }
+    }
+
+    /// A layer of `inputs` x `outputs` weights and a bias runs: what it brings to the device for its own duration.
+    pub fn leaf(&self, p: &mut Builder, inputs: u64, outputs: u64) -> Option<Tensor> {
+        match self.kind {
+            Kind::Leaf { size } => Some(p.alloc(&LEAF, &[("inputs and bias", inputs + 1), ("outputs", outputs)], size)),
+            _ => None,
+        }
+    }
+}
+
+/// The components of a request and where they are.
+#[derive(Debug)]
+pub struct Residency<'a> {
+    settings: &'a Settings,
+    modules: Vec<Module>,
+    host: [HostBytes; 4],
+    uncovered: Vec<Reason>,
+    notes: Vec<String>,
+}
+
+impl<'a> Residency<'a> {
+    /// Reads every component's tensors.
+    pub fn new(wan: &Wan, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
+        let mut modules = Vec::new();
+        let mut missing = Vec::new();
+        for role in ROLES {
+            let whole = |list: Vec<Parameter>| (0, Vec::new(), list);
+            let (blocks, block, rest) = match role {
+                Role::Transformer => (wan.dit.blocks, wan.dit.block_tensors(), wan.dit.other_tensors()),
+                Role::Transformer2 => match &wan.dit2 {
+                    Some(dit) => (dit.blocks, dit.block_tensors(), dit.other_tensors()),
+                    None => continue,
+                },
+                Role::Vae => whole(wan.vae.tensors(wan.halves)),
+                Role::TextEncoder | Role::ImageEncoder => match if role == Role::TextEncoder { &wan.text } else { &wan.image } {
+                    Some(encoder) => text::tensors(encoder),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let Some(component) = settings.component(role) else {
+                missing.push(Reason::new("unresolved-component", format!("no settings were resolved for the {}", role.word())));
+                continue;
+            };
+            let stored = |list: Vec<Parameter>| list.into_iter().map(|parameter| stored(parameter, component)).collect::<Option<Vec<_>>>();
+            let (Some(block), Some(rest)) = (stored(block), stored(rest)) else {
+                missing.push(Reason::new(
+                    "uncovered-storage",
+                    format!("the rules do not cover {:?} for the {}", component.precision.stored, role.word()),
+                ));
+                continue;
+            };
+            modules.push(Module { role, component: *component, blocks, block, rest, weights: p.list(), present: false });
+        }
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        Ok(Self { settings, modules, host: [HostBytes::default(); 4], uncovered: Vec::new(), notes: Vec::new() })
+    }
+
+    fn module(&mut self, role: Role) -> Option<&mut Module> {
+        self.modules.iter_mut().find(|m| m.role == role)
+    }
+
+    /// Brings the component in `role` to the device for its stage, the way the runtime does it.
+    pub fn enter(&mut self, p: &mut Builder, role: Role) {
+        let diffusers = self.settings.runtime == Runtime::Diffusers;
+        if diffusers {
+            // Only the module before it in the pipeline's order is moved out. Without an image encoder that is the text encoder.
+            let at = ROLES.iter().position(|r| *r == role).unwrap_or(0);
+            let before = ROLES[..at].iter().rev().find(|r| self.modules.iter().any(|m| m.role == **r)).copied();
+            let moves = self.modules.iter().any(|m| m.role == role && matches!(m.component.placement, Placement::Moved { .. }));
+            if let (Some(before), true) = (before, moves) {
+                self.leave(p, before);
+            }
+        }
+        if let Some(module) = self.module(role)
+            && matches!(module.component.placement, Placement::Moved { .. })
+            && !module.present
+        {
+            p.phase("move_in");
+            module.load(p);
+        }
+    }
+
+    /// Moves a component that is only there for its stage back to the host.
+    pub fn leave(&mut self, p: &mut Builder, role: Role) {
+        let empties = self.settings.runtime == Runtime::Diffusers;
+        if let Some(module) = self.module(role)
+            && matches!(module.component.placement, Placement::Moved { .. })
+            && module.present
+        {
+            module.unload(p);
+            if empties {
+                p.empty_cache();
+            }
+        }
+    }
+
+    /// How the transformer in `role` gets its weights.
+    pub fn streams(&mut self, p: &mut Builder, role: Role) -> Streams {
+        let Some(module) = self.modules.iter().find(|m| m.role == role) else { return Streams::whole() };
+        let kind = match module.component.placement {
+            Placement::Streamed { prefetch, group, rest_resident, resident, .. } => Kind::Blocks {
+                resident: resident.into(),
+                block: module.block.clone(),
+                rest: if rest_resident { Vec::new() } else { module.rest.clone() },
+                rest_list: p.list(),
+                current: p.list(),
+                next: p.list(),
+                prefetch: prefetch > 0,
+                group: u64::from(group.max(1)),
+                kept: self.settings.runtime == Runtime::FastVideo,
+            },
+            Placement::Leaf { .. } => Kind::Leaf { size: module.rest.iter().map(|t| t.size).min().unwrap_or(2) },
+            _ => Kind::Whole,
+        };
+        Streams { site: site(role), kind }
+    }
+
+    /// Runs the text encoder over `tokens` tokens; its last hidden states are the result.
+    pub fn text_forward(&mut self, p: &mut Builder, encoder: &Encoder, batch: u64, tokens: u64) -> Result<Tensor, Vec<Reason>> {
+        self.encode(p, Role::TextEncoder, encoder, batch, tokens)
+    }
+
+    /// Runs the image encoder.
+    pub fn image_forward(&mut self, p: &mut Builder, encoder: &Encoder, batch: u64) -> Result<Tensor, Vec<Reason>> {
+        self.encode(p, Role::ImageEncoder, encoder, batch, encoder.tokens)
+    }
+
+    fn encode(&mut self, p: &mut Builder, role: Role, encoder: &Encoder, batch: u64, tokens: u64) -> Result<Tensor, Vec<Reason>> {
+        let Some(module) = self.modules.iter().find(|m| m.role == role) else {
+            return Err(vec![Reason::new("missing-component", format!("the model has no {}", role.word()))]);
+        };
+        let act = if module.component.precision.computed == Dtype::Fp32 { 4 } else { 2 };
+        let units = text::Units {
+            embedding: module.rest.first().copied().map_or((0, 1), |t| (t.elements, t.size)),
+            block: module.block.iter().map(|t| (t.elements, t.size)).collect(),
+            leaf: matches!(module.component.placement, Placement::Leaf { .. }),
+            gathered: module.component.placement == Placement::Gathered,
+        };
+        if !encoder.geometry {
+            self.uncovered.push(Reason::new(
+                "missing-geometry",
+                format!("the {} has no geometry in the catalog and no rule gives an allowance: its activations are unknown", role.word()),
+            ));
+        }
+        Ok(text::forward(p, encoder, &units, &GATHERED, &LEAF, batch, tokens, act))
+    }
+
+    /// Remembers what the host holds during `stage`.
+    pub fn host_during(&mut self, stage: StageName) {
+        let at = StageName::ALL.iter().position(|s| *s == stage).unwrap_or(0);
+        let mut sum = HostBytes::default();
+        for module in &self.modules {
+            let rounding = self.settings.pinned_rounding;
+            let bytes = match module.component.placement {
+                Placement::Resident => HostBytes::default(),
+                Placement::Moved { .. } if module.present => HostBytes::default(),
+                Placement::Moved { pinned } | Placement::Leaf { pinned } => module.host(pinned, rounding),
+                Placement::Streamed { pinned, resident, rest_resident, .. } => {
+                    let mut held = module.host(pinned, rounding);
+                    if resident > 0 || rest_resident {
+                        let part = Module {
+                            role: module.role,
+                            component: module.component,
+                            blocks: module.blocks.saturating_sub(resident.into()),
+                            block: module.block.clone(),
+                            rest: if rest_resident { Vec::new() } else { module.rest.clone() },
+                            weights: module.weights,
+                            present: false,
+                        };
+                        held = part.host(pinned, rounding);
+                    }
+                    held
+                }
+                Placement::Gathered | Placement::Host => module.host(self.settings.pinned_host, false),
+            };
+            sum.pinned_bytes = sum.pinned_bytes.saturating_add(bytes.pinned_bytes);
+            sum.pageable_bytes = sum.pageable_bytes.saturating_add(bytes.pageable_bytes);
+        }
+        self.host[at] = HostBytes {
+            pinned_bytes: self.host[at].pinned_bytes.max(sum.pinned_bytes),
+            pageable_bytes: self.host[at].pageable_bytes.max(sum.pageable_bytes),
+            disk_bytes: 0,
+        };
+    }
+
+    /// A remark for the reader.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// The finished program.
+    pub fn finish(self, p: Builder) -> Result<Lowered, Vec<Reason>> {
+        let program = p.finish().ok_or_else(|| vec![Reason::new("too-large", "a buffer of this request would exceed 4 PiB")])?;
+        Ok(Lowered { program, host: self.host, uncovered: self.uncovered, notes: self.notes })
+    }
+}
+
+/// A parameter as `component` stores it. `None` where the rules do not cover the storage.
+fn stored(parameter: Parameter, component: &Component) -> Option<Stored> {
+    let plain = |dtype: Dtype| match dtype {
+        Dtype::Fp32 => Some(4),
+        Dtype::Fp16 | Dtype::Bf16 => Some(2),
+        Dtype::Fp8 | Dtype::Int8 => Some(1),
+        Dtype::Nvfp4 => None,
+    };
+    let elements = parameter.elements;
+    let rest = plain(component.precision.computed)?;
+    match component.precision.stored {
+        Storage::Plain(dtype) => {
+            let size = if component.precision.keep_fp32 && parameter.fp32 { 4 } else { plain(dtype)? };
+            Some(Stored { elements, size, scales: 0 })
+        }
+        _ if parameter.rows == 0 => Some(Stored { elements, size: rest, scales: 0 }),
+        Storage::Fp8PerTensor => Some(Stored { elements, size: 1, scales: 1 }),
+        Storage::Fp8PerChannel | Storage::Int8PerChannel | Storage::Int8PerRow => {
+            Some(Stored { elements, size: 1, scales: parameter.rows })
+        }
+        Storage::Fp8Blockwise { block } => {
+            let columns = elements / parameter.rows;
+            Some(Stored { elements, size: 1, scales: parameter.rows.div_ceil(block[0].into()) * columns.div_ceil(block[1].into()) })
+        }
+        // Two values a byte, one scale byte for sixteen values, one fp32 scale: elements counts half-bytes in pairs.
+        Storage::Nvfp4 => Some(Stored { elements: elements / 2 + elements / 16, size: 1, scales: 1 }),
+    }
+}
+
+/// Loads what is resident before the first request.
+pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
+    p.stage(StageName::Load);
+    p.phase("weights");
+    let fastvideo = residency.settings.runtime == Runtime::FastVideo;
+    residency.host_during(StageName::Load);
+    for module in &mut residency.modules {
+        match module.component.placement {
+            Placement::Resident => module.load(p),
+            Placement::Streamed { resident, rest_resident, .. } => {
+                if fastvideo {
+                    // The loader materialises the whole transformer on the device before its blocks are moved to the host.
+                    module.load(p);
+                    module.unload(p);
+                }
+                if rest_resident {
+                    let (blocks, rest) = (module.blocks, std::mem::take(&mut module.rest));
+                    for tensor in &rest {
+                        place(p, site(module.role), *tensor, module.weights);
+                    }
+                    module.rest = rest;
+                    p.repeat_opaque(u64::from(resident).min(blocks), |p| {
+                        for tensor in &module.block {
+                            place(p, site(module.role), *tensor, module.weights);
+                        }
+                    });
+                }
+            }
+            Placement::Moved { .. } if fastvideo && matches!(module.role, Role::Transformer | Role::Transformer2) => module.load(p),
+            _ => {}
+        }
+    }
+}

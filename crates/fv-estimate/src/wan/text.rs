@@ -1,0 +1,208 @@
+//! Text and image encoders of the Wan pipelines: UMT5 (transformers' `UMT5EncoderModel`) and CLIP's vision tower.
+//!
+//! Encoder activations are small beside the weights; what matters is which weights are on the device together.
+
+use fv_spec::estimate::BufferKind::Activation;
+
+use super::model::Encoder;
+use super::weights::Parameter;
+use crate::program::{Builder, Site, Tensor};
+
+macro_rules! sites {
+    ($($id:ident $name:literal $rule:literal;)*) => {
+        $(static $id: Site = Site { name: $name, kind: Activation, rule: $rule };)*
+    };
+}
+
+sites! {
+    STATES "encoder states" "wan.encoder";
+    NORMED "normed states" "wan.encoder.norm";
+    NORM_FP32 "norm in fp32" "wan.encoder.norm";
+    QKV "query, key and value" "wan.encoder.attention";
+    BIAS "position bias" "wan.encoder.attention";
+    SCORES "attention scores" "wan.encoder.attention";
+    SCORES_FP32 "attention scores in fp32" "wan.encoder.attention";
+    ATTENTION "attention output" "wan.encoder.attention";
+    FFN "feed-forward hidden" "wan.encoder.feed_forward";
+}
+
+/// Weights that pass by: elements and bytes of an element of each tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Units {
+    /// The embedding, which is the largest tensor.
+    pub embedding: (u64, u64),
+    /// The tensors of a block.
+    pub block: Vec<(u64, u64)>,
+    /// Each layer is brought in for its own duration.
+    pub leaf: bool,
+    /// Each unit is gathered for its own duration, one tensor at a time through a staging copy.
+    pub gathered: bool,
+}
+
+fn vector(elements: u64) -> Parameter {
+    Parameter { elements, rows: 0, fp32: false }
+}
+
+/// Blocks, the tensors of one, and the tensors outside, the embedding first. Sums are the catalog's counts; where the layout is
+/// not known the remainder is one tensor.
+pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
+    let (blocks, per_block) = encoder.blocks;
+    let inner = encoder.heads * encoder.head;
+    let mut block: Vec<Parameter> = Vec::new();
+    if encoder.geometry {
+        block.extend([vector(encoder.hidden * inner); 4]);
+        block.extend(vec![vector(encoder.hidden * encoder.ffn); if encoder.gated { 3 } else { 2 }]);
+    }
+    let sum: u64 = block.iter().map(|p| p.elements).sum();
+    match per_block.checked_sub(sum) {
+        Some(0) => {}
+        // Norms, biases and position tables are small.
+        Some(rest) => block.push(vector(rest)),
+        None => block = vec![vector(per_block)],
+    }
+    let rest = encoder.parameters.saturating_sub(per_block * blocks);
+    (blocks, block, if rest > 0 { vec![vector(rest)] } else { Vec::new() })
+}
+
+/// A forward pass; the last hidden states are the result.
+#[expect(clippy::too_many_arguments, reason = "all are needed and none belong together")]
+pub fn forward(
+    p: &mut Builder,
+    encoder: &Encoder,
+    units: &Units,
+    gathered: &'static Site,
+    leaf: &'static Site,
+    batch: u64,
+    tokens: u64,
+    act: u64,
+) -> Tensor {
+    let batch = ("batch", batch);
+    let length = ("tokens", tokens);
+    let states = [batch, length, ("width", encoder.hidden)];
+    p.phase("embedding");
+    let passing = (units.gathered || units.leaf).then(|| {
+        let weights = p.alloc(if units.gathered { gathered } else { leaf }, &[("parameters", units.embedding.0)], units.embedding.1);
+        if units.gathered {
+            // The copy that arrives from the host and the buffer it is gathered into are there together.
+            p.touch(gathered, &[("parameters", units.embedding.0)], units.embedding.1);
+        }
+        weights
+    });
+    let x = p.alloc(&STATES, &states, act);
+    if let Some(weights) = passing {
+        p.release(weights);
+    }
+    if !encoder.geometry {
+        return x;
+    }
+    p.repeat(encoder.blocks.0, |p| {
+        let unit = p.list();
+        if units.gathered {
+            p.phase("gather");
+            for (elements, size) in &units.block {
+                p.touch(gathered, &[("parameters", *elements)], *size);
+                let weights = p.alloc(gathered, &[("parameters", *elements)], *size);
+                p.keep(unit, weights);
+            }
+        }
+        layer(p, encoder, units, leaf, x, batch, length, act);
+        p.release_list(unit);
+    });
+    p.phase("final_norm");
+    let normed = norm(p, &states, act);
+    p.release(x);
+    normed
+}
+
+/// An RMS norm in fp32; its input stays.
+fn norm(p: &mut Builder, states: &[(&'static str, u64)], act: u64) -> Tensor {
+    let wide = (act != 4).then(|| p.alloc(&NORM_FP32, states, 4));
+    let square = p.alloc(&NORM_FP32, states, 4);
+    p.release(square);
+    let scaled = p.alloc(&NORM_FP32, states, 4);
+    if let Some(wide) = wide {
+        p.release(wide);
+    }
+    let y = p.alloc(&NORMED, states, act);
+    p.release(scaled);
+    y
+}
+
+#[expect(clippy::too_many_arguments, reason = "all are needed and none belong together")]
+fn layer(
+    p: &mut Builder,
+    encoder: &Encoder,
+    units: &Units,
+    leaf: &'static Site,
+    x: Tensor,
+    batch: (&'static str, u64),
+    length: (&'static str, u64),
+    act: u64,
+) {
+    let states = [batch, length, ("width", encoder.hidden)];
+    let inner = [batch, length, ("inner width", encoder.heads * encoder.head)];
+    let linear = |p: &mut Builder, site: &'static Site, dims: &[(&'static str, u64)], inputs: u64, outputs: u64| {
+        let weights = units.leaf.then(|| p.alloc(leaf, &[("inputs", inputs), ("outputs", outputs)], act));
+        let y = p.alloc(site, dims, act);
+        if let Some(weights) = weights {
+            p.release(weights);
+        }
+        y
+    };
+    let scores = [batch, ("heads", encoder.heads), length, ("keys", length.1)];
+    p.phase("attention");
+    let normed = norm(p, &states, act);
+    let width = encoder.heads * encoder.head;
+    let qkv = [(); 3].map(|()| linear(p, &QKV, &inner, encoder.hidden, width));
+    let raw = p.alloc(&SCORES, &scores, act);
+    let table = p.alloc(&BIAS, &scores[1..], act);
+    let bias = p.alloc(&BIAS, &scores, act);
+    p.release(table);
+    let wide = (act != 4).then(|| p.alloc(&SCORES_FP32, &scores, 4));
+    let soft = p.alloc(&SCORES_FP32, &scores, 4);
+    if let Some(wide) = wide {
+        p.release(wide);
+    }
+    let probabilities = if act == 4 {
+        soft
+    } else {
+        let narrow = p.alloc(&SCORES, &scores, act);
+        p.release(soft);
+        narrow
+    };
+    let mixed = p.alloc(&ATTENTION, &inner, act);
+    let ordered = p.alloc(&ATTENTION, &inner, act);
+    p.release(mixed);
+    let out = linear(p, &ATTENTION, &states, width, encoder.hidden);
+    for tensor in [ordered, probabilities, bias, raw, normed].into_iter().chain(qkv) {
+        p.release(tensor);
+    }
+    let sum = p.alloc(&STATES, &states, act);
+    p.release(out);
+    p.replace(x, sum);
+
+    p.phase("feed_forward");
+    let normed = norm(p, &states, act);
+    let hidden = [batch, length, ("ffn", encoder.ffn)];
+    let gate = linear(p, &FFN, &hidden, encoder.hidden, encoder.ffn);
+    // The activation is written out in steps, each a new tensor.
+    let steps = [(); 2].map(|()| p.alloc(&FFN, &hidden, act));
+    let activated = p.alloc(&FFN, &hidden, act);
+    for tensor in steps {
+        p.release(tensor);
+    }
+    p.release(gate);
+    let mut product = activated;
+    if encoder.gated {
+        let up = linear(p, &FFN, &hidden, encoder.hidden, encoder.ffn);
+        product = p.alloc(&FFN, &hidden, act);
+        p.release(up);
+        p.release(activated);
+    }
+    let out = linear(p, &STATES, &states, encoder.ffn, encoder.hidden);
+    p.release(product);
+    p.release(normed);
+    let sum = p.alloc(&STATES, &states, act);
+    p.release(out);
+    p.replace(x, sum);
+}
