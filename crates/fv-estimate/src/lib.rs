@@ -1,17 +1,28 @@
 //! Memory and time estimates. Pure: no I/O, no clock, no randomness, and no byte is ever summed in floating point.
 //!
-//! * [`settings`]: what the engine really does, with the provenance of each value.
-//! * [`storage`]: bytes of stored weights, plain and quantised.
+//! Data flows one way: a model, a deployment and a request become effective settings ([`resolve`], [`settings`]), these become
+//! an op program (one module per family, such as [`wan`], over [`program`]), the program becomes a memory timeline under an
+//! allocator ([`caching`]), and the timeline becomes a verdict on a device ([`device`], [`budget`], [`verdict`]). [`estimate`]
+//! puts them together.
+//!
+//! * [`storage`], [`pinned`]: bytes of stored weights and of page-locked copies.
+//! * [`spread`]: how far measured peaks lie from derived ones.
 //! * [`evidence`]: reference runs judged against a configuration, and what they add to an estimate.
 //! * [`recommend`]: devices and deployments for a request.
-//! * [`program`]: op programs, and the memory timeline that follows from one.
-//! * [`caching`]: PyTorch's caching allocator, replayed.
+//! * [`error`]: input that nothing can be estimated from.
 
+pub mod budget;
 pub mod caching;
+pub mod device;
+pub mod error;
+pub mod estimate;
 pub mod evidence;
 pub mod pinned;
 pub mod program;
 pub mod recommend;
+pub mod resolve;
 pub mod settings;
+pub mod spread;
 pub mod storage;
+pub mod verdict;
 pub mod wan;

@@ -70,7 +70,7 @@ pub struct Component {
 pub enum Attention {
     /// `scaled_dot_product_attention` as PyTorch chooses: flash or cuDNN, no score matrix.
     Sdpa,
-    /// FlashAttention kernels.
+    /// `FlashAttention` kernels.
     Flash,
     /// cuDNN's fused attention.
     Cudnn,
@@ -111,6 +111,7 @@ pub enum Guidance {
 
 /// What the engine really does. Every public field has its entry in [`reported`](Self::reported).
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of a runtime")]
 pub struct Settings {
     /// The engine.
     pub runtime: Runtime,
@@ -138,6 +139,8 @@ pub struct Settings {
     pub vae_slicing: bool,
     /// The guidance as the runtime runs it.
     pub guidance: Guidance,
+    /// Whether the difference of the two predictions is kept from step to step: one more tensor of the latents' size.
+    pub guidance_delta_kept: bool,
     /// Whether a timestep is given for each token (TI2V).
     pub per_token_timesteps: bool,
     /// Whether the host copies of weights are page-locked by the caching host allocator (rounded to powers of two).

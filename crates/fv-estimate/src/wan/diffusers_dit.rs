@@ -373,7 +373,7 @@ impl Forward {
         }
 
         // The caller's name is bound to the block's result once the old one is gone.
-        let mut block = |p: &mut Builder, streams: &Streams| {
+        let block = |p: &mut Builder, streams: &Streams| {
             let y = self.block(p, streams, x);
             p.rebind(x, y);
         };

@@ -1,0 +1,346 @@
+//! From a model and a request to an estimate.
+//!
+//! [`Workload::evaluate`] does what does not depend on a device: settings are resolved, the request is lowered into an op
+//! program, and the program is run under the runtime's allocator. [`Workload::estimate`] and [`Workload::summary`] compare the
+//! result with a budget; a second device costs only that comparison.
+
+use fv_spec::authored::Runtime;
+use fv_spec::compiled::{Example, Model, RulesFile};
+use fv_spec::estimate::{
+    Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, Reason, Shortfall, Stage, StageName,
+    StagePeak, Summary, Tier, VERSION, Verdict,
+};
+use fv_spec::request::{PartialRequest, Request};
+
+use crate::budget::{Budget, in_gib};
+use crate::error::InputError;
+use crate::program::{Alive, Model as Allocator, Program, Sampling, Timeline};
+use crate::resolve::{Overrides, resolve};
+use crate::settings::Settings;
+use crate::spread::Spread;
+use crate::verdict::{StageNeed, VerdictOutcome, verdict};
+use crate::wan;
+
+/// A request evaluated, before any device is looked at.
+#[derive(Debug)]
+pub struct Workload {
+    model: String,
+    deployment: String,
+    /// The request with every field resolved.
+    pub request: Request,
+    /// The effective settings.
+    pub settings: Settings,
+    /// What lowering gave; `None` where no rule covers the model.
+    evaluated: Option<Evaluated>,
+    /// Why the result is unknown, if it is.
+    pub unknown: Vec<Reason>,
+    coverage: Coverage,
+    notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Evaluated {
+    program: Program,
+    /// Tensors alone: what is alive, without the workspaces of libraries.
+    tensors: Timeline,
+    /// Under the runtime's allocator.
+    allocator: Timeline,
+    /// By stage, in the order of [`StageName::ALL`].
+    peaks: [PeakBytes; 4],
+    host: [HostBytes; 4],
+    details: bool,
+}
+
+impl Workload {
+    /// Evaluates a request. `details` keeps what reports of single buffers need.
+    ///
+    /// # Errors
+    /// For input that nothing can be estimated from. What is merely not known makes the result `unknown` instead.
+    pub fn evaluate(
+        model: &Model,
+        example: &Example,
+        request: &PartialRequest,
+        overrides: &Overrides,
+        rules: &RulesFile,
+        details: bool,
+    ) -> Result<Self, Vec<InputError>> {
+        let (settings, request) = resolve(model, example, request, overrides)?;
+        let mut workload = Self {
+            model: model.id.clone(),
+            deployment: example.id.clone(),
+            request,
+            unknown: settings.unknown.clone(),
+            coverage: Coverage::default(),
+            notes: settings.notes.clone(),
+            settings,
+            evaluated: None,
+        };
+        let runtime = workload.settings.runtime;
+        let lowered = match (model.memory_rules.as_str(), runtime) {
+            ("wan", Runtime::Diffusers | Runtime::FastVideo) => wan::model::Wan::read(model, example).and_then(|wan| {
+                if runtime == Runtime::Diffusers {
+                    wan::diffusers::lower(&wan, &workload.settings, &request, details)
+                } else {
+                    Err(vec![Reason::new("x", "x")])
+                }
+            }),
+            (family, runtime) => Err(vec![Reason::new(
+                "uncovered-family",
+                format!("no memory rule covers {family} x {}: weights are known, what a request needs is not", runtime.word()),
+            )]),
+        };
+        let rule = format!("{} x {}", model.memory_rules, runtime.word());
+        match lowered {
+            Ok(lowered) => {
+                workload.coverage.rules.push(rule.clone());
+                workload.coverage.uncovered = lowered.uncovered.iter().map(|reason| reason.message.clone()).collect();
+                workload.unknown.extend(lowered.uncovered);
+                workload.notes.extend(lowered.notes);
+                let spread = Spread::of(rules, &model.memory_rules, runtime);
+                if let Some(note) = spread.note() {
+                    workload.notes.push(note);
+                }
+                workload.coverage.extrapolated = spread.outside(&request);
+                let tensors = lowered.program.run(&Allocator::None, Sampling::Ends);
+                let allocator = lowered.program.run(&Allocator::Caching(workload.settings.allocator.clone()), Sampling::Ends);
+                let peaks = stage_peaks(&lowered.program, &tensors, &allocator, &spread);
+                if allocator.out_of_memory {
+                    workload.unknown.push(Reason::new(
+                        "allocator-cap",
+                        "under the allocator's own cap this request runs out of memory or falls back to other kernels",
+                    ));
+                }
+                workload.evaluated =
+                    Some(Evaluated { program: lowered.program, tensors, allocator, peaks, host: lowered.host, details });
+            }
+            Err(reasons) => {
+                workload.coverage.uncovered.push(rule);
+                workload.coverage.uncovered.extend(reasons.iter().map(|reason| reason.message.clone()));
+                workload.unknown.extend(reasons);
+            }
+        }
+        Ok(workload)
+    }
+
+    fn needs(&self) -> Vec<StageNeed> {
+        let Some(evaluated) = &self.evaluated else { return Vec::new() };
+        StageName::ALL
+            .into_iter()
+            .zip(evaluated.peaks.iter().zip(&evaluated.host))
+            .map(|(stage, (peaks, host))| StageNeed { stage, need: Some((*peaks, *host)) })
+            .collect()
+    }
+
+    fn outcome(&self, budget: &Budget) -> VerdictOutcome {
+        let mut outcome = verdict(&self.needs(), budget, &[]);
+        if !self.unknown.is_empty() {
+            outcome.overall = Verdict::Unknown;
+            outcome.device = Verdict::Unknown;
+            outcome.reasons.splice(0..0, self.unknown.iter().cloned());
+        } else if self.evaluated.is_none() {
+            outcome.overall = Verdict::Unknown;
+        }
+        outcome
+    }
+
+    /// Peaks of a stage on a device: `reserved` with the fixed cost added.
+    fn on_device(&self, peaks: PeakBytes, host: HostBytes, budget: &Budget) -> Option<PeakBytes> {
+        let device = budget.fixed.device_peak(peaks.reserved, host.pinned_bytes)?;
+        Some(PeakBytes { device, ..peaks })
+    }
+
+    /// The largest stage's device peak.
+    fn capacity(&self, budget: &Budget) -> Option<Interval> {
+        let evaluated = self.evaluated.as_ref()?;
+        evaluated
+            .peaks
+            .iter()
+            .zip(&evaluated.host)
+            .filter_map(|(peaks, host)| self.on_device(*peaks, *host, budget))
+            .map(|peaks| peaks.device)
+            .max_by_key(|device| device.value)
+    }
+
+    /// Verdict, stage peaks and margin.
+    pub fn summary(&self, budget: &Budget) -> Summary {
+        let outcome = self.outcome(budget);
+        let stages = self.evaluated.as_ref().map_or_else(Vec::new, |evaluated| {
+            StageName::ALL
+                .into_iter()
+                .zip(evaluated.peaks.iter().zip(&evaluated.host))
+                .filter_map(|(name, (peaks, host))| {
+                    Some(StagePeak { name, peak_bytes: self.on_device(*peaks, *host, budget)? })
+                })
+                .collect()
+        });
+        let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
+        Summary { status: outcome.overall, stages, margin_bytes }
+    }
+
+    /// The whole estimate. The workload must have been evaluated with details.
+    pub fn estimate(&self, hardware: Option<&str>, budget: &Budget) -> Estimate {
+        let outcome = self.outcome(budget);
+        let stages = self.evaluated.as_ref().map_or_else(Vec::new, |evaluated| self.stages(evaluated, budget));
+        let shortfall = outcome.short.map(|short| Shortfall {
+            tier: short.tier.word().to_owned(),
+            stage: short.stage.word().to_owned(),
+            bytes: short.bytes,
+            buffers: stages
+                .iter()
+                .find(|stage| stage.name == short.stage.word())
+                .map_or_else(Vec::new, |stage| stage.buffers.iter().take(SHORTFALL_BUFFERS).cloned().collect()),
+        });
+        let mut notes = self.notes.clone();
+        notes.extend(budget.notes.iter().cloned());
+        let mut coverage = self.coverage.clone();
+        if budget.fixed.extrapolated && self.evaluated.is_some() {
+            coverage.extrapolated.push(format!("fixed cost of {}: {}", budget.fixed.class, budget.fixed.source));
+        }
+        Estimate {
+            version: VERSION,
+            model: self.model.clone(),
+            deployment: self.deployment.clone(),
+            hardware: hardware.map(str::to_owned),
+            request: self.request,
+            status: outcome.overall,
+            reasons: outcome.reasons.clone(),
+            capacity_gib: self.capacity(budget).map(|device| in_gib(device.value)).filter(|_| self.unknown.is_empty()),
+            memory: budget.report(),
+            host: outcome.host_report(),
+            shortfall,
+            stages,
+            settings: self.settings.reported.clone(),
+            coverage,
+            notes,
+        }
+    }
+
+    fn stages(&self, evaluated: &Evaluated, budget: &Budget) -> Vec<Stage> {
+        let spans = evaluated.program.phases();
+        StageName::ALL
+            .into_iter()
+            .enumerate()
+            .map(|(i, name)| {
+                let of_stage: Vec<usize> = (0..spans.len()).filter(|phase| spans[*phase].stage == name).collect();
+                let highest = of_stage.iter().copied().max_by_key(|phase| evaluated.tensors.phases[*phase].allocated);
+                let phases = of_stage
+                    .iter()
+                    .map(|phase| Phase {
+                        name: spans[*phase].name.to_owned(),
+                        repeat: spans[*phase].repeat,
+                        allocated_bytes: evaluated.allocator.phases[*phase].allocated,
+                    })
+                    .collect();
+                let largest = of_stage
+                    .iter()
+                    .filter_map(|phase| Some((evaluated.program.largest(&evaluated.tensors, *phase)?, *phase)))
+                    .max_by_key(|((_, bytes), _)| *bytes)
+                    .map(|((shape, bytes), phase)| LargestAllocation {
+                        name: shape.site.name.to_owned(),
+                        phase: spans[phase].name.to_owned(),
+                        bytes,
+                    });
+                let buffers = match highest {
+                    Some(phase) if evaluated.details => buffers(evaluated.program.alive(&evaluated.tensors, phase, Sampling::Ends)),
+                    _ => Vec::new(),
+                };
+                Stage {
+                    name: name.word().to_owned(),
+                    phases,
+                    buffers,
+                    largest_allocation: largest,
+                    peak_bytes: self.on_device(evaluated.peaks[i], evaluated.host[i], budget),
+                    ranks: Vec::new(),
+                    host: evaluated.host[i],
+                }
+            })
+            .collect()
+    }
+}
+
+/// How many buffers a shortfall names.
+const SHORTFALL_BUFFERS: usize = 8;
+
+/// Peaks of each stage: the highest of its phases.
+fn stage_peaks(program: &Program, tensors: &Timeline, allocator: &Timeline, spread: &Spread) -> [PeakBytes; 4] {
+    let mut peaks = [PeakBytes::default(); 4];
+    for (span, (live, held)) in program.phases().iter().zip(tensors.phases.iter().zip(&allocator.phases)) {
+        let peak = &mut peaks[span.stage as usize];
+        peak.allocated.low = peak.allocated.low.max(live.allocated);
+        peak.allocated.value = peak.allocated.value.max(held.allocated);
+        peak.reserved.value = peak.reserved.value.max(held.reserved);
+    }
+    for peak in &mut peaks {
+        peak.allocated.low = peak.allocated.low.min(peak.allocated.value);
+        peak.allocated.high = spread.allocated_high(peak.allocated.value);
+        peak.reserved.low = spread.reserved_low(peak.reserved.value).max(peak.allocated.low).min(peak.reserved.value);
+        peak.reserved.high = spread.reserved_high(peak.reserved.value);
+    }
+    peaks
+}
+
+/// What is alive at a peak, for people: weights of a component are one buffer.
+fn buffers(alive: Vec<Alive<'_>>) -> Vec<Buffer> {
+    let mut buffers: Vec<Buffer> = Vec::new();
+    for item in alive {
+        let site = item.shape.site;
+        let count = u32::try_from(item.count).unwrap_or(u32::MAX);
+        if site.kind == BufferKind::Weights || site.kind == BufferKind::Staging {
+            let parameters: u64 = item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.count;
+            let formula = format!("{parameters} {} x {} B", item.shape.dims.first().map_or("parameters", |(name, _)| name), item.shape.element);
+            match buffers.iter_mut().find(|b| b.name == site.name && b.rule == format!("{}:{}", site.rule, item.shape.element)) {
+                Some(sum) => {
+                    sum.bytes += item.bytes;
+                    sum.count += count;
+                    let total = sum.bytes / item.shape.element;
+                    sum.formula = format!("{total} parameters x {} B", item.shape.element);
+                }
+                None => buffers.push(Buffer {
+                    name: site.name.to_owned(),
+                    kind: site.kind,
+                    tier: Tier::Device,
+                    bytes: item.bytes,
+                    count,
+                    formula,
+                    rule: format!("{}:{}", site.rule, item.shape.element),
+                }),
+            }
+            continue;
+        }
+        buffers.push(Buffer {
+            name: site.name.to_owned(),
+            kind: site.kind,
+            tier: Tier::Device,
+            bytes: item.bytes,
+            count,
+            formula: formula(&item),
+            rule: site.rule.to_owned(),
+        });
+    }
+    for buffer in &mut buffers {
+        // The element size only kept weights of one component apart.
+        if let Some((rule, _)) = buffer.rule.split_once(':') {
+            buffer.rule = rule.to_owned();
+        }
+    }
+    buffers.retain(|buffer| buffer.bytes > 0);
+    buffers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)).then_with(|| a.formula.cmp(&b.formula)));
+    buffers
+}
+
+/// `batch 1 x tokens 32760 x hidden 1536 x 2 B`.
+fn formula(item: &Alive<'_>) -> String {
+    let mut text = String::new();
+    for (name, extent) in &item.shape.dims {
+        text.push_str(name);
+        text.push(' ');
+        text.push_str(&extent.to_string());
+        text.push_str(" x ");
+    }
+    text.push_str(&item.shape.element.to_string());
+    text.push_str(" B");
+    if item.bytes / item.count != item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.shape.element {
+        text.push_str(", grown since");
+    }
+    text
+}

@@ -1,0 +1,281 @@
+//! Configuration, deployment environment, runtime defaults and what the user sets, resolved into [`Settings`] and a
+//! [`Request`] before any memory rule applies.
+//!
+//! * `book`: the tables of names, what was given for them, and what is said about the outcome.
+//! * `request`: sizes and counts, with each family's rules for them.
+//! * `fastvideo`, `diffusers`: what each runtime makes of its settings.
+//! * `allocator`: the options of PyTorch's allocator.
+//!
+//! A setting that could matter and that no rule models becomes a [`Reason`](fv_spec::estimate::Reason) in
+//! [`Settings::unknown`]; an impossible value is an [`InputError`]. All errors are reported together.
+
+mod allocator;
+mod book;
+mod diffusers;
+mod fastvideo;
+mod request;
+
+use std::collections::BTreeMap;
+
+use fv_spec::authored::{Dtype, Role, Runtime};
+use fv_spec::compiled::{Example, ExpandedComponent, Model};
+use fv_spec::estimate::{Provenance, Reason};
+use fv_spec::request::{PartialRequest, Request};
+use serde_json::{Value, json};
+
+use crate::caching;
+use crate::error::InputError;
+use crate::settings::{Attention, Component, Guidance, Placement, Precision, Settings};
+use crate::storage::Storage;
+use book::Book;
+
+/// What the user sets beside the request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overrides {
+    /// Environment variables, over those of the deployment.
+    pub env: BTreeMap<String, String>,
+    /// Settings by the runtime's own name, dotted or flat; the last of several wins.
+    pub set: Vec<(String, Value)>,
+}
+
+/// A setting that could matter and that no rule models.
+const UNKNOWN_SETTING: &str = "unknown-setting";
+
+/// Settings and request of `example` under `overrides`.
+///
+/// # Errors
+///
+/// Every impossible value, conflict and unknown key at once.
+pub fn resolve(
+    model: &Model,
+    example: &Example,
+    request: &PartialRequest,
+    overrides: &Overrides,
+) -> Result<(Settings, Request), Vec<InputError>> {
+    let context = Context::new(model, example, overrides);
+    let mut errors = Vec::new();
+    let request = request::resolve(&context, request, &mut errors);
+    let mut book = match example.runtime {
+        Runtime::FastVideo => Book::new(fastvideo::lookup, fastvideo::names),
+        Runtime::Diffusers => Book::new(diffusers::lookup, diffusers::names),
+        Runtime::FreeVideo | Runtime::FvRun => {
+            return if errors.is_empty() { Ok((uncovered(&context), request.value)) } else { Err(errors) };
+        }
+    };
+    book.errors = errors;
+    book.notes = request.notes;
+    let (settings, request) = match example.runtime {
+        Runtime::Diffusers => diffusers::resolve(&context, request.value, book),
+        _ => fastvideo::resolve(&context, request.value, book),
+    }?;
+    Ok((settings, request))
+}
+
+/// Where a configuration sets the reported setting `key`, such as `generator.engine.offload.vae` for `vae_cpu_offload`.
+/// `None` for environment variables and for what follows from other settings.
+pub fn config_path(runtime: Runtime, key: &str) -> Option<String> {
+    let meaning = match runtime {
+        Runtime::FastVideo => fastvideo::lookup(key),
+        Runtime::Diffusers => diffusers::lookup(key),
+        Runtime::FreeVideo | Runtime::FvRun => None,
+    };
+    let Some(book::Meaning::Key(found)) = meaning.filter(|meaning| meaning.is_called(key)) else { return None };
+    Some(match found.paths.first() {
+        Some(path) if path.starts_with("default_request.") => (*path).to_owned(),
+        Some(path) => format!("generator.{path}"),
+        None => format!("generator.pipeline.experimental.{}", found.name),
+    })
+}
+
+/// What the resolvers read.
+struct Context<'a> {
+    model: &'a Model,
+    example: &'a Example,
+    overrides: &'a Overrides,
+    /// By role, the deployment's own choice before the model's.
+    components: [Option<&'a ExpandedComponent>; 7],
+    /// By name, with where each came from; the user's before the deployment's.
+    env: BTreeMap<&'a str, (&'a str, Provenance)>,
+}
+
+impl<'a> Context<'a> {
+    fn new(model: &'a Model, example: &'a Example, overrides: &'a Overrides) -> Self {
+        let components = Role::ALL.map(|role| example.components.get(&role).or_else(|| model.components.get(&role)));
+        let deployment = example.env.iter().filter_map(|(name, value)| {
+            value.as_str().map(|text| (name.as_str(), (text, Provenance::Environment))) //
+        });
+        let user = overrides.env.iter().map(|(name, value)| (name.as_str(), (value.as_str(), Provenance::User)));
+        Self { model, example, overrides, components, env: deployment.chain(user).collect() }
+    }
+
+    fn family(&self) -> &'a str {
+        &self.model.memory_rules
+    }
+
+    fn component(&self, role: Role) -> Option<&'a ExpandedComponent> {
+        Role::ALL.iter().position(|r| *r == role).and_then(|i| self.components[i])
+    }
+
+    /// A positive integer of a component's geometry.
+    fn geometry(&self, role: Role, field: &str) -> Option<u32> {
+        whole(self.component(role)?.geometry.as_ref()?.get(field)?)
+    }
+
+    /// Time, height and width of the transformer's patch.
+    fn patch(&self) -> [u32; 3] {
+        let patch = self.component(Role::Transformer).and_then(|c| c.geometry.as_ref()?.get("patch_size")?.as_array());
+        let side = |i: usize| patch.and_then(|sides| whole(sides.get(i)?)).unwrap_or(1).max(1);
+        [side(0), side(1), side(2)]
+    }
+
+    /// `default_request.<section>.<name>`.
+    fn default_request(&self, section: &str, name: &str) -> Option<&'a Value> {
+        self.example.base_config.get("default_request")?.get(section)?.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Wan 2.2 TI2V: text and image to video in one model, told by its latents going in and out alike through the
+    /// high-compression VAE.
+    fn text_or_image(&self) -> bool {
+        let latent = self.geometry(Role::Vae, "latent_channels");
+        self.family() == "wan"
+            && self.geometry(Role::Vae, "spatial_compression") == Some(16)
+            && latent.is_some()
+            && self.geometry(Role::Transformer, "in_channels") == latent
+    }
+
+    /// Whether the model or a component carries `word` in its name.
+    fn named(&self, word: &str) -> bool {
+        let holds = |text: &str| text.to_ascii_lowercase().contains(word);
+        let transformer = self.component(Role::Transformer).is_some_and(|c| holds(&c.component) || holds(&c.name));
+        holds(&self.model.id) || holds(&self.model.model_id) || transformer
+    }
+}
+
+fn whole(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|n| u32::try_from(n).ok())
+}
+
+/// `text` times `unit`, rounded down: a decimal number without sign or exponent, never through floating point.
+fn scaled(text: &str, unit: u64) -> Option<u64> {
+    let (integer, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let digits = |part: &str| part.len() <= 18 && part.bytes().all(|b| b.is_ascii_digit());
+    if !digits(integer) || !digits(fraction) || (integer.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let unit = u128::from(unit);
+    let whole = if integer.is_empty() { 0 } else { integer.parse::<u128>().ok()? };
+    let parts = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().ok()? };
+    let denominator = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let bytes = whole.checked_mul(unit)?.checked_add(parts.checked_mul(unit)? / denominator)?;
+    u64::try_from(bytes).ok()
+}
+
+/// The type called `text`, by either of its usual names.
+fn dtype(text: &str) -> Option<Dtype> {
+    match text.strip_prefix("torch.").unwrap_or(text) {
+        "fp32" | "float32" => Some(Dtype::Fp32),
+        "fp16" | "float16" => Some(Dtype::Fp16),
+        "bf16" | "bfloat16" => Some(Dtype::Bf16),
+        _ => None,
+    }
+}
+
+fn dtype_word(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Fp32 => "fp32",
+        Dtype::Fp16 => "fp16",
+        Dtype::Bf16 => "bf16",
+        Dtype::Fp8 => "fp8",
+        Dtype::Int8 => "int8",
+        Dtype::Nvfp4 => "nvfp4",
+    }
+}
+
+/// Stored and computed alike.
+fn plain(dtype: Dtype) -> Precision {
+    Precision { stored: Storage::Plain(dtype), computed: dtype, cast_cache: false, keep_fp32: false }
+}
+
+fn placement_value(placement: Placement) -> Value {
+    match placement {
+        Placement::Resident => json!("resident"),
+        Placement::Moved { pinned } => json!({ "moved": { "pinned": pinned } }),
+        Placement::Streamed { resident, prefetch, group, pinned, rest_resident } => json!({ "streamed": {
+            "resident": resident, "prefetch": prefetch, "group": group, "pinned": pinned, "rest_resident": rest_resident
+        } }),
+        Placement::Leaf { pinned } => json!({ "leaf": { "pinned": pinned } }),
+        Placement::Gathered => json!("gathered"),
+        Placement::Host => json!("host"),
+    }
+}
+
+fn storage_word(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Plain(dtype) => dtype_word(dtype),
+        Storage::Fp8PerTensor => "fp8_per_tensor",
+        Storage::Fp8PerChannel => "fp8_per_channel",
+        Storage::Fp8Blockwise { .. } => "fp8_blockwise",
+        Storage::Int8PerRow => "int8_per_row",
+        Storage::Int8PerChannel => "int8_per_channel",
+        Storage::Nvfp4 => "nvfp4",
+    }
+}
+
+fn attention_word(attention: Attention) -> Value {
+    match attention {
+        Attention::Sdpa => json!("sdpa"),
+        Attention::Flash => json!("flash"),
+        Attention::Cudnn => json!("cudnn"),
+        Attention::Efficient => json!("efficient"),
+        Attention::Math => json!("math"),
+        Attention::VideoSparse { sparsity_permille, tile } => {
+            json!({ "video_sparse": { "sparsity_permille": sparsity_permille, "tile": tile } })
+        }
+    }
+}
+
+fn guidance_word(guidance: Guidance) -> &'static str {
+    match guidance {
+        Guidance::None => "none",
+        Guidance::Sequential => "sequential",
+        Guidance::Batched => "batched",
+    }
+}
+
+/// Runtimes whose settings are decided elsewhere, or nowhere yet.
+fn uncovered(context: &Context<'_>) -> Settings {
+    let runtime = context.example.runtime;
+    let component = Component { placement: Placement::Resident, precision: plain(Dtype::Bf16) };
+    let mut settings = Settings {
+        runtime,
+        gpu_count: 1,
+        tensor_parallel: 1,
+        sequence_parallel: 1,
+        shard: 1,
+        components: context.components.map(|c| c.map(|_| component)),
+        attention: Attention::Sdpa,
+        fused_rope: false,
+        compile: false,
+        feature_cache: false,
+        tiling: None,
+        vae_slicing: false,
+        guidance: Guidance::None,
+        guidance_delta_kept: false,
+        per_token_timesteps: false,
+        pinned_rounding: false,
+        pinned_host: false,
+        allocator: caching::Config::default(),
+        reported: Vec::new(),
+        unknown: Vec::new(),
+        notes: Vec::new(),
+    };
+    settings.unknown.push(Reason::new(
+        "uncovered-runtime",
+        format!("settings of the runtime {} are not resolved: its memory is decided by a plan", runtime.word()),
+    ));
+    settings
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;
