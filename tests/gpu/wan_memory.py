@@ -11,14 +11,16 @@ downloaded. Needs one CUDA GPU, torch, diffusers, transformers and accelerate.
 
 Groups: fixed (what a process costs before any model), sites (traces with call
 sites), peaks (full depth, no trace), pipe (whole pipelines), host (pinned
-memory). fixed and peaks run alone on the card, the others side by side.
+memory), ops (single calls). fixed and peaks run alone on the card, the others
+side by side.
 
 Under $OUT (the current folder where OUT is unset):
-  wan_sites.tar   NAME.txt.gz per sites case, see below
+  wan_traces.tar   NAME.txt.gz per sites case, see below
   sites.json      per sites case: bases, peaks, parameters, retained blocks
   peaks.csv       one row per geometry, columns of h200_diffusers_peaks.csv
   peaks.json      the same rows with more columns
   pipelines.json, fixed.json, host.json, run.json
+  ops.csv              single convolutions and attentions: what one call asks for
 
 A trace file is text. Its head is tables, each line starting with #:
   #site,ID,OP,FRAMES   OP is the innermost torch Python function of the call
@@ -27,10 +29,15 @@ A trace file is text. Its head is tables, each line starting with #:
                        innermost first, separated by |
   #mod,ID,NAME         qualified module names
 Then one event a line, in the order in which the allocator saw them:
-  a,BYTES,BLOCK,SITE   a block was asked for: requested bytes, running number
+  a,BYTES,BLOCK,SITE[,STREAM]
+                       a block was asked for: requested bytes, running number,
+                       rank of its stream where that is not the default one
   f,BLOCK              it was given back; k,BYTES: so was a block from before
+  w,BLOCK  c,BLOCK     it was given back, but waits for another stream; the wait
+                       is over
   >,MOD  <             a module's forward was entered, left
   S,BYTES X,BYTES      a segment came from the driver, went back to it
+  m,NAME               pipelines only: a mark; its figures are in pipelines.json
 """
 
 import csv
@@ -403,7 +410,7 @@ def site_of(frames):
     op, mine = "", []
     for fr in frames:
         p = fr["filename"]
-        if "/diffusers/" in p or "/transformers/" in p:
+        if "/diffusers/" in p or "/transformers/" in p or "/accelerate/" in p:
             mine.append(f"{short(p)}:{fr['line']}:{fr['name']}")
             if len(mine) == 3:
                 break
@@ -438,17 +445,22 @@ def events(book, trace, calls):
         nonlocal ci
         while ci < len(calls) and calls[ci][0][0] <= na and calls[ci][0][1] <= nf:
             n = calls[ci][1]
-            out.append("<" if n is None else f">,{book.mod(n)}")
+            if isinstance(n, tuple):
+                out.append("m," + n[0])
+            else:
+                out.append("<" if n is None else f">,{book.mod(n)}")
             ci += 1
 
-    stack = []
-    for e in trace:
+    ranks = {x: i for i, x in enumerate(sorted({e["stream"] for e in trace} | {0}))}
+    waiting = {}
+    for at, e in enumerate(trace):
         act = e["action"]
         if act in ("alloc", "free_requested"):
             put_calls()
         if act == "alloc":
             s = book.site(e.get("frames", []))
-            out.append(f"a,{e['size']},{number},{s}")
+            r = ranks[e["stream"]]
+            out.append(f"a,{e['size']},{number},{s}" + (f",{r}" if r else ""))
             live[e["addr"]] = number
             kept[number] = [e["size"], s, None]
             allocs.append((e["size"], s))
@@ -456,12 +468,18 @@ def events(book, trace, calls):
             na += 1
         elif act == "free_requested":
             nf += 1
+            now = at + 1 < len(trace) and trace[at + 1]["action"] == "free_completed" and trace[at + 1]["addr"] == e["addr"]
             b = live.pop(e["addr"], None)
             if b is None:
                 out.append(f"k,{e['size']}")
             else:
-                out.append(f"f,{b}")
+                out.append(f"{'f' if now else 'w'},{b}")
                 kept.pop(b, None)
+            if not now:
+                waiting[e["addr"]] = b
+        elif act == "free_completed" and e["addr"] in waiting:
+            b = waiting.pop(e["addr"])
+            out.append("c" if b is None else f"c,{b}")
         elif act == "segment_alloc":
             out.append(f"S,{e['size']}")
         elif act == "segment_free":
@@ -470,7 +488,6 @@ def events(book, trace, calls):
             out.append(f"o,{e['size']}")
     na = nf = 1 << 60
     put_calls()
-    del stack
     return out, list(kept.values()), allocs
 
 
@@ -727,10 +744,18 @@ class Watch:
 
     def __init__(self, pipe):
         self.pipe, self.marks, self.t0 = pipe, [], time.time()
+        self.base, self.calls = None, []
         self.parts = {k: v for k, v in pipe.components.items() if isinstance(v, T.nn.Module)}
+
+    def position(self):
+        s = T._C._cuda_memoryStats(T.cuda.current_device())["allocation"]["all"]
+        return s["allocated"], s["freed"]
 
     def mark(self, name):
         sync()
+        if self.base is not None:
+            a, f = self.position()
+            self.calls.append(((a - self.base[0], f - self.base[1]), (name,)))
         on, cpu = {}, {}
         for k, m in self.parts.items():
             ps = list({id(p): p for p in list(m.parameters()) + list(m.buffers())}.values())
@@ -812,6 +837,16 @@ def pipes():
     c["c_i2v14b_resident"] = dict(t2v, pipe="i2v", dit="i2v14b", layers=8, umt5_layers=2, place="resident", geo=(480, 832, 17))
     c["c_i2v14b_model_offload"] = dict(t2v, pipe="i2v", dit="i2v14b", layers=8, umt5_layers=2, place="model", geo=(480, 832, 17))
     c["c_ti2v5b_resident"] = dict(t2v, dit="ti2v5b", layers=4, umt5_layers=2, vae="2.2", vae_dtype="bf16", expand=True, place="resident", geo=(480, 832, 17))
+    few = dict(trace=True, layers=3, umt5_layers=2, geo=(480, 832, 17))
+    c["t_resident"] = dict(c["c_resident"], **few)
+    c["t_model_offload"] = dict(c["c_model_offload"], **few)
+    c["t_sequential_offload"] = dict(c["c_sequential_offload"], **few)
+    for k in ("block", "block_stream", "leaf", "leaf_stream", "block_stream_record"):
+        c["t_group_" + k] = dict(c["c_group_" + k], **few)
+    c["t_a14b_model_offload"] = dict(c["c_a14b_model_offload"], **few)
+    c["t_i2v14b_resident"] = dict(c["c_i2v14b_resident"], **few)
+    c["t_i2v14b_model_offload"] = dict(c["c_i2v14b_model_offload"], **few)
+    c["t_ti2v5b_resident"] = dict(c["c_ti2v5b_resident"], **few)
     return c
 
 
@@ -835,8 +870,11 @@ def pipe_case(name, folder, s):
     if s.get("expand"):
         parts["expand_timesteps"] = True
     if s["pipe"] == "i2v":
+        from diffusers.pipelines.wan import pipeline_wan_i2v as module
         from transformers import CLIPImageProcessor
 
+        if not hasattr(module, "ftfy"):  # the pipeline calls it without asking whether it is there
+            module.ftfy = type("ftfy", (), {"fix_text": staticmethod(lambda x: x)})
         parts["image_encoder"] = build_clip(T.float32, 2 if DRY else None, device="cpu")
         parts["image_processor"] = CLIPImageProcessor()
     pipe = (WanImageToVideoPipeline if s["pipe"] == "i2v" else WanPipeline)(**parts)
@@ -845,6 +883,9 @@ def pipe_case(name, folder, s):
     parts = None
     pipe.set_progress_bar_config(disable=True)
     w = Watch(pipe)
+    if s.get("trace") and not DRY:
+        recording(True)
+        w.base = w.position()
     w.mark("built on the host")
     dev = T.device(DEV)
     if s["place"] == "resident":
@@ -876,6 +917,14 @@ def pipe_case(name, folder, s):
         info["error"] = traceback.format_exc()[-1500:]
     empty_cache()
     w.mark("cache emptied")
+    if w.base is not None:
+        book = Book()
+        lines, kept, allocs = events(book, T.cuda.memory._snapshot()["device_traces"][0], w.calls)
+        recording(False)
+        sites = list(book.sites)
+        info["kept"] = [[b, *sites[i]] for b, i, _ in kept]
+        with gzip.GzipFile(os.path.join(folder, name + ".txt.gz"), "wb", 9, mtime=0) as out:
+            out.write(("\n".join(book.head() + lines) + "\n").encode())
     return info
 
 
@@ -1035,12 +1084,128 @@ def fixed_case(name, folder, s):
     return out
 
 
+# ---------------------------------------------------------------- single calls
+
+
+def conv_shapes(which, what, h, w, batch=1, frames=9):
+    """(kind, weight, stride, padding, input) of every convolution of a decode or an encode, once each."""
+    with T.device("meta"):
+        from diffusers import AutoencoderKLWan
+
+        m = AutoencoderKLWan(**({} if which == "2.1" else VAE_22)).eval()
+        seen = {}
+
+        conv = T.nn.Conv3d._conv_forward, T.nn.Conv2d._conv_forward
+
+        def spy(inner):
+            def f(self, x, weight, bias):
+                seen.setdefault(("conv3d" if x.dim() == 5 else "conv2d", tuple(weight.shape), tuple(self.stride), tuple(self.padding), tuple(x.shape)))
+                return inner(self, x, weight, bias)
+
+            return f
+
+        T.nn.Conv3d._conv_forward, T.nn.Conv2d._conv_forward = spy(conv[0]), spy(conv[1])
+        try:
+            s, z = (16, 48) if which == "2.2" else (8, 16)
+            if what == "decode":
+                m.decode(T.empty(batch, z, (frames - 1) // 4 + 1, h // s, w // s), return_dict=False)
+            else:
+                m.encode(T.empty(batch, 3, frames, h, w))
+        finally:
+            T.nn.Conv3d._conv_forward, T.nn.Conv2d._conv_forward = conv
+    return list(seen)
+
+
+def op_list(dtype):
+    geos = [(480, 832), (720, 1280), (352, 640), (512, 512), (256, 256), (256, 64), (96, 256), (96, 64), (256, 128),
+            (144, 256), (144, 128), (448, 832), (704, 1280), (832, 480), (1280, 720), (544, 960), (240, 416)]
+    jobs = {}
+    for h, w in geos:
+        for what in ("decode", "encode"):
+            for k in conv_shapes("2.1", what, h, w):
+                jobs.setdefault(k)
+    for k in conv_shapes("2.1", "decode", 352, 640, batch=2):
+        jobs.setdefault(k)
+    for h, w in [(480, 832), (704, 1280), (512, 512), (256, 256), (256, 64), (96, 256), (1280, 704)]:
+        for what in ("decode", "encode"):
+            for k in conv_shapes("2.2", what, h, w):
+                jobs.setdefault(k)
+    for dim, c in ((1536, 16), (5120, 16), (5120, 36), (3072, 48)):
+        for h, w, f in ((480, 832, 81), (480, 832, 17), (720, 1280, 81), (352, 640, 33), (480, 832, 1), (704, 1280, 121)):
+            s = 16 if c == 48 else 8
+            jobs.setdefault(("conv3d", (dim, c, 1, 2, 2), (1, 2, 2), (0, 0, 0), (1, c, (f - 1) // 4 + 1, h // s, w // s)))
+    jobs.setdefault(("conv2d", (1280, 3, 14, 14), (14, 14), (0, 0), (1, 3, 224, 224)))
+    return list(jobs)
+
+
+def ops_case(name, folder, s):
+    dtype, rows = dt(s["dtype"]), []
+    jobs = op_list(dtype)
+    info = {"jobs": len(jobs), "rows": rows, "list_s": 0}
+    if DRY:
+        return info
+    F, t0 = T.nn.functional, time.time()
+
+    def one(kind, a, b, f):
+        if time.time() - t0 > 140:
+            info["stopped"] = True
+            return
+        T.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python")
+        err = ""
+        try:
+            f()
+        except Exception as e:
+            err = f"{type(e).__name__}: {e}"[:80].replace(",", ";")
+        T.cuda.synchronize()
+        tr = T.cuda.memory._snapshot()["device_traces"][0]
+        T.cuda.memory._record_memory_history(enabled=None)
+        rows.append([s["dtype"], kind, a, b, " ".join(str(e["size"]) for e in tr if e["action"] == "alloc"), err])
+
+    x_ = lambda v: "x".join(map(str, v))
+    for kind, wt, stride, pad, shape in jobs:
+        x = T.zeros(shape, device=DEV, dtype=dtype)
+        w = T.zeros(wt, device=DEV, dtype=dtype)
+        b = T.zeros(wt[0], device=DEV, dtype=dtype)
+        f = F.conv3d if kind == "conv3d" else F.conv2d
+        one(kind, x_(shape), f"{x_(wt)} stride {x_(stride)} pad {x_(pad)}", lambda: f(x, w, b, stride, pad))
+        del x, w, b
+    for n in (4 * 8, 32 * 32, 44 * 80, 60 * 104, 64 * 64, 90 * 160, 88 * 160):
+        for d in (384, 640, 1024):
+            q = T.zeros(1, 1, n, 3 * d, device=DEV, dtype=dtype).chunk(3, dim=-1)
+            one("sdpa_vae", f"1x1x{n}x{d}", "chunks of one tensor", lambda: F.scaled_dot_product_attention(*q))
+    B = T.nn.attention.SDPBackend
+    for heads in (12, 24, 40):
+        for b, n, m in ((1, 32760, 32760), (1, 7800, 7800), (2, 7920, 7920), (1, 4400, 4400), (1, 1560, 1560), (1, 32760, 512), (2, 7920, 512), (1, 32760, 257), (1, 7800, 514)):
+            if dtype == T.float32 and n == m and n > 10000:
+                continue
+            q = T.zeros(b, n, heads, 128, device=DEV, dtype=dtype).permute(0, 2, 1, 3)
+            k = T.zeros(b, m, heads, 128, device=DEV, dtype=dtype).permute(0, 2, 1, 3)
+            for be in ("default", "CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION"):
+                def go():
+                    if be == "default":
+                        F.scaled_dot_product_attention(q, k, k)
+                    else:
+                        with T.nn.attention.sdpa_kernel(getattr(B, be)):
+                            F.scaled_dot_product_attention(q, k, k)
+                one("sdpa", f"{b}x{heads}x{n}x128 keys {m}", be, go)
+    for n, mask in ((512, True), (512, False)):
+        q = T.zeros(1, 64, n, 64, device=DEV, dtype=dtype)
+        bias = T.zeros(1, 64, n, n, device=DEV, dtype=dtype)
+        one("sdpa", f"1x64x{n}x64", "additive mask 1x64xnxn" if mask else "no mask", lambda: F.scaled_dot_product_attention(q, q, q, attn_mask=bias if mask else None))
+    info["list_s"] = round(time.time() - t0, 1)
+    return info
+
+
+def opses():
+    return {"o_bf16": {"dtype": "bf16"}, "o_fp32": {"dtype": "fp32"}, "o_fp16": {"dtype": "fp16"}}
+
+
 # ---------------------------------------------------------------- running
 
 
 GROUPS = {
     "fixed": (fixeds, fixed_case, 1), "sites": (sites, sites_case, 6), "peaks": (peaks, peaks_case, 1),
-    "pipe": (pipes, pipe_case, 4), "host": (hosts, host_case, 1),
+    "ops": (opses, ops_case, 3), "pipe": (pipes, pipe_case, 4), "host": (hosts, host_case, 1),
 }
 
 
@@ -1155,8 +1320,16 @@ def main(args):
         if want[g]:
             with open(os.path.join(out, file + ".json"), "w") as f:
                 json.dump(res[g], f, separators=(",", ":"))
-    if want["sites"]:
-        with tarfile.open(os.path.join(out, "wan_sites.tar"), "w") as tar:
+    if want["ops"]:
+        with open(os.path.join(out, "ops.csv"), "w", newline="") as f:
+            wr = csv.writer(f, lineterminator="\n")
+            wr.writerow(["dtype", "op", "input", "weight", "allocs", "error"])
+            for n in want["ops"]:
+                r = res["ops"].get(n, {})
+                wr.writerows(r.get("rows", []))
+                print(n, "jobs", r.get("jobs"), "rows", len(r.get("rows", [])), r.get("list_s"), r.get("stopped"))
+    if want["sites"] or want["pipe"]:
+        with tarfile.open(os.path.join(out, "wan_traces.tar"), "w") as tar:
             for n in sorted(os.listdir(folder)):
                 if n.endswith(".txt.gz"):
                     with open(os.path.join(folder, n), "rb") as f:

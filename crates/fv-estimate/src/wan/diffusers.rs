@@ -13,7 +13,7 @@ use super::diffusers_dit::Forward;
 use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
 use super::model::{Lowered, Wan};
-use super::residency::{Residency, load_stage};
+use super::residency::{Residency, library_workspace, load_stage};
 use crate::program::{Builder, Site, Tensor};
 use crate::settings::{Guidance, Settings};
 
@@ -57,6 +57,8 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     p.stage(StageName::Encoding);
     let text = wan.text.as_ref().ok_or_else(|| vec![Reason::new("missing-component", "the model has no text encoder")])?;
     residency.enter(&mut p, Role::TextEncoder);
+    let library = p.list();
+    library_workspace(&mut p, library);
     let prompts = if settings.guidance == Guidance::None { 1 } else { 2 };
     let tokens = u64::from(request.text_tokens);
     let embed = [("batch", batch), ("tokens", tokens), ("text width", text.hidden)];
@@ -99,7 +101,12 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
             p.release(pixels);
             narrow
         };
-        let moments = coder.encode(&mut p, 1, frames, request.height.into(), request.width.into());
+        let moments = match settings.tiling {
+            Some(tiling) if coder.tiles([request.height.into(), request.width.into()], &tiling) => {
+                coder.encode_tiled(&mut p, 1, frames, [request.height.into(), request.width.into()], tiling)
+            }
+            _ => coder.encode(&mut p, 1, frames, request.height.into(), request.width.into()),
+        };
         p.release(pixels);
         p.phase("image_condition");
         let frames = if wan.vae.residual { 1 } else { latent.frames };

@@ -580,6 +580,68 @@ impl Coder {
         moments
     }
 
+    /// Whether pixels are more than a tile. The extents are compared after patches were put together.
+    pub fn tiles(&self, [height, width]: [u64; 2], tiling: &Tiling) -> bool {
+        height / self.vae.pixel_patch > u64::from(tiling.tile[0]) || width / self.vae.pixel_patch > u64::from(tiling.tile[1])
+    }
+
+    /// Encodes in spatial tiles, each of the full length in time.
+    pub fn encode_tiled(&self, p: &mut Builder, batch: u64, frames: u64, [height, width]: [u64; 2], tiling: Tiling) -> Tensor {
+        let patch = self.vae.pixel_patch;
+        let (height, width) = (height / patch, width / patch);
+        let pixels = Map { batch, channels: 3 * patch * patch, frames, height, width };
+        p.phase("encode_input");
+        let patched = (patch > 1).then(|| self.map(p, &ENCODED, pixels, self.act));
+        let rows = spans(height, tiling.tile[0].into(), tiling.stride[0].into());
+        let columns = spans(width, tiling.tile[1].into(), tiling.stride[1].into());
+        let latent_frames = frames.saturating_sub(1) / self.vae.temporal + 1;
+        let (tiles, time) = (p.list(), p.list());
+        for (tile_height, many_rows) in &rows {
+            p.repeat_sampled(*many_rows, 1, 1, |p| {
+                for (tile_width, many_columns) in &columns {
+                    p.repeat_sampled(*many_columns, 1, 1, |p| {
+                        p.release_list(time);
+                        let mut caches = Caches::default();
+                        let mut step = |p: &mut Builder, chunk: Chunk, frames: u64| {
+                            let tile = Map { height: *tile_height, width: *tile_width, ..pixels.with(pixels.channels, frames) };
+                            let (part, m) = self.encode_chunk(p, &mut caches, chunk, tile);
+                            let (moments, m) = self.causal(p, m, m.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
+                            p.release(part);
+                            p.keep(time, moments);
+                            m
+                        };
+                        let m = step(p, Chunk::First, 1);
+                        if latent_frames > 1 {
+                            step(p, Chunk::Second, self.vae.temporal);
+                        }
+                        if latent_frames > 2 {
+                            p.repeat(latent_frames - 2, |p| {
+                                step(p, Chunk::Later, self.vae.temporal);
+                            });
+                        }
+                        p.phase("encode_output");
+                        let joined = self.map(p, &LATENT, m.with(m.channels, latent_frames), self.act);
+                        p.keep(tiles, joined);
+                        caches.clear(p);
+                    });
+                }
+            });
+        }
+        p.phase("encode_merge");
+        let scale = self.vae.spatial / patch;
+        let moments = Map { batch, channels: 2 * self.vae.latent_channels, frames: latent_frames, height: height / scale, width: width / scale };
+        let merged = self.map(p, &LATENT, moments, self.act);
+        let rows = self.map(p, &LATENT, moments, self.act);
+        p.release(rows);
+        for list in [tiles, time] {
+            p.release_list(list);
+        }
+        if let Some(patched) = patched {
+            p.release(patched);
+        }
+        merged
+    }
+
     /// One chunk of pixels through the encoder.
     fn encode_chunk(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, pixels: Map) -> (Tensor, Map) {
         caches.next = 0;

@@ -5,6 +5,7 @@
 //! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
 //! * [`text`]: the encoders.
 
+pub mod component;
 pub mod diffusers;
 pub mod diffusers_dit;
 pub mod diffusers_vae;

@@ -1,7 +1,7 @@
 //! Where each component's weights are, stage by stage, and what moves when.
 
 use fv_spec::authored::{Dtype, Role, Runtime};
-use fv_spec::estimate::BufferKind::{Staging, Weights};
+use fv_spec::estimate::BufferKind::{Staging, Weights, Workspace};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
 use super::model::{Encoder, Lowered, Wan};
@@ -28,6 +28,7 @@ sites! {
     STREAMED "streamed block" Staging "wan.weights.streamed";
     LEAF "streamed layer" Staging "wan.weights.streamed";
     GATHERED "gathered unit" Staging "wan.weights.gathered";
+    LIBRARY "matrix library workspace" Workspace "library.workspace";
 }
 
 /// The roles that a Wan model can have.
@@ -447,6 +448,59 @@ fn stored(parameter: Parameter, component: &Component) -> Option<Stored> {
         // Two values a byte, one scale byte for sixteen values, one fp32 scale: elements counts half-bytes in pairs.
         Storage::Nvfp4 => Some(Stored { elements: elements / 2 + elements / 16, size: 1, scales: 1 }),
     }
+}
+
+/// What cuBLAS and cuBLASLt keep from their first product on: 32 MiB and 1 MiB, seen on an H200 with torch 2.11
+/// (`tests/data/wan/fixed.json`). Other architectures get less.
+const LIBRARY_WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
+
+/// The matrix library's workspaces, which live from the first product to the end of the process.
+pub(super) fn library_workspace(p: &mut Builder, list: List) {
+    for bytes in LIBRARY_WORKSPACES {
+        let workspace = p.alloc(&LIBRARY, &[("bytes", bytes)], 1);
+        p.keep(list, workspace);
+    }
+}
+
+/// Places parameters of one component: blocks, the parameters of one, those outside; bytes of an element, and whether what the
+/// class keeps in fp32 is kept.
+pub(super) fn load_parameters(
+    p: &mut Builder,
+    role: Role,
+    (blocks, block, rest): (u64, &[Parameter], &[Parameter]),
+    (size, keep_fp32): (u64, bool),
+    list: List,
+) {
+    let stored = |parameter: &Parameter| Stored { elements: parameter.elements, size: if keep_fp32 && parameter.fp32 { 4 } else { size }, scales: 0 };
+    for parameter in rest {
+        place(p, site(role), stored(parameter), list);
+    }
+    p.repeat_opaque(blocks, |p| {
+        for parameter in block {
+            place(p, site(role), stored(parameter), list);
+        }
+    });
+}
+
+/// The streams of a transformer on its own.
+pub(super) fn component_streams(p: &mut Builder, forward: &super::diffusers_dit::Forward, placement: Placement) -> Streams {
+    let size = |parameter: &Parameter| Stored { elements: parameter.elements, size: if forward.keep_fp32 && parameter.fp32 { 4 } else { forward.act }, scales: 0 };
+    let kind = match placement {
+        Placement::Streamed { resident, prefetch, group, rest_resident, .. } => Kind::Blocks {
+            block: forward.dit.block_tensors().iter().map(size).collect(),
+            rest: if rest_resident { Vec::new() } else { forward.dit.other_tensors().iter().map(size).collect() },
+            rest_list: p.list(),
+            current: p.list(),
+            next: p.list(),
+            prefetch: prefetch > 0,
+            group: u64::from(group.max(1)),
+            resident: resident.into(),
+            kept: false,
+        },
+        Placement::Leaf { .. } => Kind::Leaf { size: forward.act },
+        _ => Kind::Whole,
+    };
+    Streams { site: &TRANSFORMER, kind }
 }
 
 /// Loads what is resident before the first request.

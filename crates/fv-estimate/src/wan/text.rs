@@ -95,8 +95,15 @@ pub fn forward(
     if !encoder.geometry {
         return x;
     }
+    let vision = encoder.tokens > 0;
+    let all_states = p.list();
     p.repeat(encoder.blocks.0, |p| {
         let unit = p.list();
+        if vision {
+            // The pipeline asks for the states of every layer.
+            let states = p.alloc(&STATES, &states, act);
+            p.keep(all_states, states);
+        }
         if units.gathered {
             p.phase("gather");
             for (elements, size) in &units.block {
@@ -111,6 +118,7 @@ pub fn forward(
     p.phase("final_norm");
     let normed = norm(p, &states, act);
     p.release(x);
+    p.release_list(all_states);
     normed
 }
 
@@ -154,6 +162,15 @@ fn layer(
     let normed = norm(p, &states, act);
     let width = encoder.heads * encoder.head;
     let qkv = [(); 3].map(|()| linear(p, &QKV, &inner, encoder.hidden, width));
+    if encoder.tokens > 0 {
+        // The vision tower runs a fused kernel: no scores.
+        let mixed = p.alloc(&ATTENTION, &inner, act);
+        let out = linear(p, &ATTENTION, &states, width, encoder.hidden);
+        for tensor in [mixed, normed].into_iter().chain(qkv) {
+            p.release(tensor);
+        }
+        return close(p, encoder, units, leaf, x, out, batch, length, act);
+    }
     let raw = p.alloc(&SCORES, &scores, act);
     let table = p.alloc(&BIAS, &scores[1..], act);
     let bias = p.alloc(&BIAS, &scores, act);
@@ -177,6 +194,31 @@ fn layer(
     for tensor in [ordered, probabilities, bias, raw, normed].into_iter().chain(qkv) {
         p.release(tensor);
     }
+    close(p, encoder, units, leaf, x, out, batch, length, act);
+}
+
+/// The residual after attention, and the feed-forward layer.
+#[expect(clippy::too_many_arguments, reason = "all are needed and none belong together")]
+fn close(
+    p: &mut Builder,
+    encoder: &Encoder,
+    units: &Units,
+    leaf: &'static Site,
+    x: Tensor,
+    out: Tensor,
+    batch: (&'static str, u64),
+    length: (&'static str, u64),
+    act: u64,
+) {
+    let states = [batch, length, ("width", encoder.hidden)];
+    let linear = |p: &mut Builder, site: &'static Site, dims: &[(&'static str, u64)], inputs: u64, outputs: u64| {
+        let weights = units.leaf.then(|| p.alloc(leaf, &[("inputs", inputs), ("outputs", outputs)], act));
+        let y = p.alloc(site, dims, act);
+        if let Some(weights) = weights {
+            p.release(weights);
+        }
+        y
+    };
     let sum = p.alloc(&STATES, &states, act);
     p.release(out);
     p.replace(x, sum);
