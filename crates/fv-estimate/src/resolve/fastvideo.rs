@@ -253,7 +253,7 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
     let ranks = Ranks::read(context, &mut book);
     let (compile, compiled_by) = compile(&mut book);
     let attention = attention(context, &mut book);
-    let offload = Offload::read(&mut book);
+    let offload = Offload::read(&mut book, context.overrides.unified_memory);
     let shard = ranks.shard(&offload, &mut book);
     let (components, tiling, feature_cache) = components(context, &family, &offload, &ranks, &mut book);
     let (guidance, guidance_delta_kept) = guidance(context, &request, &mut book);
@@ -443,13 +443,27 @@ struct Offload {
 }
 
 impl Offload {
-    fn read(book: &mut Book) -> Self {
-        let layerwise = book.flag("dit_layerwise_offload", true);
+    fn read(book: &mut Book, unified_memory: bool) -> Self {
+        let mut layerwise = book.flag("dit_layerwise_offload", true);
         let mut dit = book.flag("dit_cpu_offload", true);
         let mut fsdp = book.flag("use_fsdp_inference", false);
-        let text = book.flag("text_encoder_cpu_offload", true);
-        let image = book.flag("image_encoder_cpu_offload", true);
-        let vae = book.flag("vae_cpu_offload", true);
+        let mut text = book.flag("text_encoder_cpu_offload", true);
+        let mut image = book.flag("image_encoder_cpu_offload", true);
+        let mut vae = book.flag("vae_cpu_offload", true);
+        if unified_memory {
+            let flags = [
+                ("dit_layerwise_offload", &mut layerwise),
+                ("dit_cpu_offload", &mut dit),
+                ("text_encoder_cpu_offload", &mut text),
+                ("image_encoder_cpu_offload", &mut image),
+                ("vae_cpu_offload", &mut vae),
+            ];
+            for (name, setting) in flags {
+                book.force(name, false);
+                *setting = (false, Provenance::Forced);
+            }
+            book.note("FastVideo turns offloading off on a device that shares its memory with the host");
+        }
         let pin = book.flag("pin_cpu_memory", true);
         if layerwise.0 {
             for (name, setting) in [("dit_cpu_offload", &mut dit), ("use_fsdp_inference", &mut fsdp)] {

@@ -36,6 +36,8 @@ pub struct Overrides {
     pub env: BTreeMap<String, String>,
     /// Settings by the runtime's own name, dotted or flat; the last of several wins.
     pub set: Vec<(String, Value)>,
+    /// Whether the device shares its memory with the host: FastVideo turns every offload flag off there.
+    pub unified_memory: bool,
 }
 
 /// A setting that could matter and that no rule models.

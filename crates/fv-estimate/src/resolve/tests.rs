@@ -926,6 +926,7 @@ fn every_error_at_once() {
     let errors = Ask {
         request: PartialRequest { height: Some(1), num_frames: Some(2), ..PartialRequest::default() },
         overrides: Overrides {
+            unified_memory: false,
             env: BTreeMap::from([("FASTVIDEO_FA4".to_owned(), "x".to_owned())]),
             set: vec![("dit_layerwise_ofload".to_owned(), json!(true)), ("vae_cpu_offload".to_owned(), json!("yes"))],
         },
