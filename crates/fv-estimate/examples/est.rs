@@ -16,6 +16,14 @@ fn main() {
     let e = w.estimate(Some(&d.id), &b);
     println!("evaluate {:?}", t.elapsed());
     println!("{:?} {:?} {:?}", e.status, e.reasons, e.capacity_gib);
-    for s in &e.stages { println!("== {} {:?} host {:?} largest {:?}", s.name, s.peak_bytes, s.host, s.largest_allocation); for p in &s.phases { println!("     {} x{} {:.3}", p.name, p.repeat, p.allocated_bytes as f64 / 1073741824.); } for b in s.buffers.iter().take(8) { println!("   {:.3} {} {} x{} {}", b.bytes as f64 / 1073741824., b.name, b.formula, b.count, b.rule); } }
+    for s in &e.stages {
+        println!("== {} {:?} host {:?} largest {:?}", s.name, s.peak_bytes, s.host, s.largest_allocation);
+        for p in &s.phases {
+            println!("     {} x{} {:.3}", p.name, p.repeat, p.allocated_bytes as f64 / 1073741824.);
+        }
+        for b in s.buffers.iter().take(8) {
+            println!("   {:.3} {} {} x{} {}", b.bytes as f64 / 1073741824., b.name, b.formula, b.count, b.rule);
+        }
+    }
     println!("{:?}", e.notes);
 }

@@ -110,8 +110,7 @@ impl Workload {
                         "under the allocator's own cap this request runs out of memory or falls back to other kernels",
                     ));
                 }
-                workload.evaluated =
-                    Some(Evaluated { program: lowered.program, tensors, allocator, peaks, host: lowered.host, details });
+                workload.evaluated = Some(Evaluated { program: lowered.program, tensors, allocator, peaks, host: lowered.host, details });
             }
             Err(reasons) => {
                 workload.coverage.uncovered.push(rule);
@@ -168,9 +167,7 @@ impl Workload {
             StageName::ALL
                 .into_iter()
                 .zip(evaluated.peaks.iter().zip(&evaluated.host))
-                .filter_map(|(name, (peaks, host))| {
-                    Some(StagePeak { name, peak_bytes: self.on_device(*peaks, *host, budget)? })
-                })
+                .filter_map(|(name, (peaks, host))| Some(StagePeak { name, peak_bytes: self.on_device(*peaks, *host, budget)? }))
                 .collect()
         });
         let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
@@ -287,7 +284,8 @@ fn buffers(alive: Vec<Alive<'_>>) -> Vec<Buffer> {
         let count = u32::try_from(item.count).unwrap_or(u32::MAX);
         if site.kind == BufferKind::Weights || site.kind == BufferKind::Staging {
             let parameters: u64 = item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.count;
-            let formula = format!("{parameters} {} x {} B", item.shape.dims.first().map_or("parameters", |(name, _)| name), item.shape.element);
+            let formula =
+                format!("{parameters} {} x {} B", item.shape.dims.first().map_or("parameters", |(name, _)| name), item.shape.element);
             match buffers.iter_mut().find(|b| b.name == site.name && b.rule == format!("{}:{}", site.rule, item.shape.element)) {
                 Some(sum) => {
                     sum.bytes += item.bytes;

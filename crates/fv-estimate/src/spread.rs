@@ -24,7 +24,8 @@ impl Spread {
         let own = find(runtime, "reserved-high").is_some();
         let from = if own { runtime } else { Runtime::Diffusers };
         let ratio = |name: &str| find(from, name).map_or(ONE, millionths);
-        let range = find(from, "reserved-high").map_or_else(Vec::new, |c| c.range.iter().map(|(name, ends)| (name.clone(), *ends)).collect());
+        let range =
+            find(from, "reserved-high").map_or_else(Vec::new, |c| c.range.iter().map(|(name, ends)| (name.clone(), *ends)).collect());
         let note = if own {
             None
         } else if find(from, "reserved-high").is_some() {

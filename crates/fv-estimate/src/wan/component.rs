@@ -52,7 +52,13 @@ pub fn lower(part: &Part) -> Option<Program> {
         Part::Dit(forward, placement) => {
             if *placement == Placement::Resident {
                 let dit = &forward.dit;
-                load_parameters(&mut p, Role::Transformer, (dit.blocks, &dit.block_tensors(), &dit.other_tensors()), (forward.act, forward.keep_fp32), weights);
+                load_parameters(
+                    &mut p,
+                    Role::Transformer,
+                    (dit.blocks, &dit.block_tensors(), &dit.other_tensors()),
+                    (forward.act, forward.keep_fp32),
+                    weights,
+                );
             }
         }
         Part::Decode(coder, ..) | Part::Encode(coder, ..) => {
@@ -75,14 +81,22 @@ pub fn lower(part: &Part) -> Option<Program> {
     match part {
         Part::Dit(f, _) => {
             let l = f.latent;
-            input(&mut p, &[("batch", l.batch), ("channels", f.dit.in_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)], f.act);
+            input(
+                &mut p,
+                &[("batch", l.batch), ("channels", f.dit.in_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)],
+                f.act,
+            );
             input(&mut p, &[("batch", l.batch), ("tokens", f.text_tokens), ("width", f.dit.text)], f.act);
             if f.image_tokens > 0 {
                 input(&mut p, &[("batch", l.batch), ("tokens", f.image_tokens), ("features", super::geometry::IMAGE_FEATURES)], f.act);
             }
         }
         Part::Decode(c, l, _) => {
-            input(&mut p, &[("batch", l.batch), ("channels", c.vae.latent_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)], c.act);
+            input(
+                &mut p,
+                &[("batch", l.batch), ("channels", c.vae.latent_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)],
+                c.act,
+            );
         }
         Part::Encode(c, [batch, frames, height, width], _) => {
             input(&mut p, &[("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)], c.act);
@@ -96,7 +110,9 @@ pub fn lower(part: &Part) -> Option<Program> {
                 let mut streams = super::residency::component_streams(&mut p, forward, *placement);
                 forward.emit_with(&mut p, &mut streams)
             }
-            Part::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => coder.decode_tiled(&mut p, *latent, *tiling),
+            Part::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => {
+                coder.decode_tiled(&mut p, *latent, *tiling)
+            }
             Part::Decode(coder, latent, _) => coder.decode(&mut p, *latent),
             Part::Encode(coder, [batch, frames, height, width], Some(tiling)) if coder.tiles([*height, *width], tiling) => {
                 coder.encode_tiled(&mut p, *batch, *frames, [*height, *width], *tiling)

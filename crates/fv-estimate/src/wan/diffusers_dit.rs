@@ -123,6 +123,19 @@ impl Forward {
         y
     }
 
+    /// A layer norm in fp32 of embeddings, whose input stays the caller's.
+    fn embedding_norm(&self, p: &mut Builder, dims: Dims<'_>) -> Tensor {
+        if self.act == FP32 {
+            return p.alloc(&IMAGE, dims, FP32);
+        }
+        let wide = p.alloc(&NORM_FP32, dims, FP32);
+        let normed = p.alloc(&NORM_FP32, dims, FP32);
+        p.release(wide);
+        let narrow = p.alloc(&IMAGE, dims, self.act);
+        p.release(normed);
+        narrow
+    }
+
     /// `norm(x.float()) * (1 + scale) + shift`, narrowed.
     fn modulated_norm(&self, p: &mut Builder, x: Tensor) -> Tensor {
         let wide = self.float(p, &NORM_FP32, x);
@@ -171,19 +184,48 @@ impl Forward {
     fn attend(&self, p: &mut Builder, keys: u64) -> Tensor {
         let (batch, heads, tokens) = (("batch", self.latent.batch), ("heads", self.dit.heads), ("tokens", self.tokens()));
         if self.attention == Attention::Math {
-            let scores = [batch, heads, tokens, ("keys", keys)];
-            let raw = p.alloc(&SCORES, &scores, self.act);
-            let soft = p.alloc(&SCORES, &scores, self.act);
-            p.release(raw);
-            let y = self.unit(p, &ATTENTION, self.act);
-            p.release(soft);
-            return y;
+            return self.attend_with_scores(p, keys);
         }
         let y = self.unit(p, &ATTENTION, self.act);
         if matches!(self.attention, Attention::Flash | Attention::Sdpa) {
             p.touch(&LOG_SUM_EXP, &[batch, heads, tokens], FP32);
         }
         y
+    }
+
+    /// Attention with materialised scores, in fp32: scaled copies of query and key, scores, probabilities and a mask of rows
+    /// without any, and the probabilities once more in the activation's type.
+    fn attend_with_scores(&self, p: &mut Builder, keys: u64) -> Tensor {
+        let (batch, heads, tokens) = (("batch", self.latent.batch), ("heads", self.dit.heads), ("tokens", self.tokens()));
+        let hidden = ("hidden", self.dit.hidden);
+        let scores = [batch, heads, tokens, ("keys", keys)];
+        let key = [batch, ("tokens", keys), hidden];
+        let mut wide = Vec::new();
+        if self.act != FP32 {
+            wide.extend([self.unit(p, &QUERY, FP32), p.alloc(&KEY, &key, FP32), p.alloc(&VALUE, &key, FP32)]);
+        }
+        wide.push(self.unit(p, &QUERY, FP32));
+        let scaled_key = p.alloc(&KEY, &key, FP32);
+        let raw = p.alloc(&SCORES, &scores, FP32);
+        p.release(scaled_key);
+        let soft = p.alloc(&SCORES, &scores, FP32);
+        p.touch(&SCORES, &scores, 1);
+        p.release(raw);
+        let narrow = (self.act != FP32).then(|| p.alloc(&SCORES, &scores, self.act));
+        let mut y = self.unit(p, &ATTENTION, FP32);
+        if self.act != FP32 {
+            let cast = self.unit(p, &ATTENTION, self.act);
+            p.release(y);
+            y = cast;
+        }
+        p.release(soft);
+        for tensor in wide.into_iter().rev().chain(narrow) {
+            p.release(tensor);
+        }
+        // Heads come before tokens, so putting them together again is a copy.
+        let flat = self.unit(p, &ATTENTION, self.act);
+        p.release(y);
+        flat
     }
 
     /// A linear layer's output, with its weights where they come along.
@@ -228,7 +270,7 @@ impl Forward {
             p.release(tensor);
         }
         if let Some((key, value, attended)) = image {
-            for tensor in [key, value, attended] {
+            for tensor in [attended, key, value] {
                 p.release(tensor);
             }
         }
@@ -287,7 +329,7 @@ impl Forward {
         p.release(activated);
         p.phase("feed_forward_residual");
         hidden = self.gated_residual(p, hidden, out, true);
-        for tensor in [normed, attended_to_text, out, modulation, x] {
+        for tensor in [modulation, normed, attended_to_text, out, x] {
             p.release(tensor);
         }
         hidden
@@ -328,7 +370,17 @@ impl Forward {
         p.release(patches);
 
         let timesteps = ("timesteps", if self.per_token_timesteps { self.tokens() } else { 1 });
+        let half = [batch, timesteps, ("half of frequencies", FREQUENCIES / 2)];
+        let angles = p.alloc(&TIME, &half, FP32);
+        let scaled = p.alloc(&TIME, &half, FP32);
+        p.release(angles);
+        let waves = [(); 2].map(|()| p.alloc(&TIME, &half, FP32));
+        let joined = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], FP32);
+        for tensor in [waves[1], waves[0], scaled] {
+            p.release(tensor);
+        }
         let sinusoids = p.alloc(&TIME, &[batch, timesteps, ("frequencies", FREQUENCIES)], FP32);
+        p.release(joined);
         let narrow = if self.keep_fp32 || act == FP32 {
             sinusoids
         } else {
@@ -350,7 +402,6 @@ impl Forward {
         let activated = p.alloc(&TIME, &[batch, timesteps, hidden], act);
         let projection = p.alloc(&TIME_PROJECTION, &[batch, timesteps, ("vectors", 6), hidden], act);
         p.release(activated);
-        p.release(narrow);
 
         let text = [batch, ("tokens", self.text_tokens), hidden];
         let first = p.alloc(&TEXT, &text, act);
@@ -358,19 +409,25 @@ impl Forward {
         p.release(first);
         let mut context = p.alloc(&TEXT, &text, act);
         p.release(activated);
+        let mut image = None;
         if self.image_tokens > 0 {
             let features = [batch, ("tokens", self.image_tokens), ("features", IMAGE_FEATURES)];
-            let image = [batch, ("tokens", self.image_tokens), hidden];
+            let states = [batch, ("tokens", self.image_tokens), hidden];
+            let normed = self.embedding_norm(p, &features);
             let first = p.alloc(&IMAGE, &features, act);
+            p.release(normed);
             let activated = p.alloc(&IMAGE, &features, act);
             p.release(first);
-            let projected = p.alloc(&IMAGE, &image, act);
+            let linear = p.alloc(&IMAGE, &states, act);
             p.release(activated);
+            let projected = self.embedding_norm(p, &states);
+            p.release(linear);
             let joined = p.alloc(&TEXT, &[batch, ("tokens", self.text_tokens + self.image_tokens), hidden], act);
-            p.release(projected);
             p.release(context);
+            image = Some(projected);
             context = joined;
         }
+        p.release(narrow);
 
         // The caller's name is bound to the block's result once the old one is gone.
         let block = |p: &mut Builder, streams: &Streams| {
@@ -404,7 +461,7 @@ impl Forward {
         let linear = p.alloc(&PREDICTION, &out, act);
         p.release(narrow);
         let prediction = p.alloc(&PREDICTION, &out, act);
-        for tensor in [linear, modulation, time, projection, context, rope[1], rope[0]] {
+        for tensor in [linear, context].into_iter().chain(image).chain([rope[1], rope[0], time, projection, modulation]) {
             p.release(tensor);
         }
         prediction

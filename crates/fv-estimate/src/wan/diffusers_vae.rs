@@ -49,6 +49,10 @@ sites! { "wan.vae.output":
 }
 
 const FP32: u64 = 4;
+/// Convolutions of pixels take no workspace.
+const RGB: u64 = 3;
+/// Norms over at least so many channels take a buffer of 8 bytes a value (seen at 1024, not at 640).
+const WIDE: u64 = 1024;
 
 /// A coder: which half of which VAE, at what precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +73,13 @@ struct Map {
     frames: u64,
     height: u64,
     width: u64,
+    /// Frames come before channels in memory.
+    frames_first: bool,
 }
 
 impl Map {
     fn with(self, channels: u64, frames: u64) -> Self {
-        Self { channels, frames, ..self }
+        Self { channels, frames, frames_first: false, ..self }
     }
 
     fn scaled(self, numerator: u64, denominator: u64) -> Self {
@@ -131,7 +137,7 @@ impl Coder {
 
     /// The workspace of a convolution: copies of input, output and weights in channels-last order.
     fn workspace(&self, p: &mut Builder, x: Map, y: Map, kernel: Kernel) {
-        if !self.workspace || kernel.space * kernel.time == 1 {
+        if !self.workspace || kernel.space * kernel.time == 1 || x.channels == RGB {
             return;
         }
         let pad = |channels: u64| if self.act == FP32 { channels } else { pad8(channels) };
@@ -153,8 +159,7 @@ impl Coder {
         let out = x.with(channels, x.frames);
         // Where nothing is added the copy keeps the order of its input, which after upsampling several frames is not the
         // convolution's.
-        let reordered =
-            (kernel.space * kernel.time == 1 && site == &FEATURES && x.frames > 1).then(|| self.map(p, &PADDED, padded, self.act));
+        let reordered = (kernel.space * kernel.time == 1 && x.frames_first).then(|| self.map(p, &PADDED, padded, self.act));
         let y = self.map(p, site, out, self.act);
         if let Some(reordered) = reordered {
             p.release(reordered);
@@ -193,6 +198,11 @@ impl Coder {
     /// An RMS norm over channels; the input's reference stays the caller's.
     fn norm(&self, p: &mut Builder, m: Map) -> Tensor {
         let wide = (self.act != FP32).then(|| self.map(p, &NORM_FP32, m, FP32));
+        if m.channels >= WIDE {
+            // PyTorch reduces over this many channels in two passes over a buffer.
+            let buffer = self.map(p, &NORM_LENGTHS, m, 8);
+            p.release(buffer);
+        }
         let lengths = m.with(1, m.frames);
         let length = self.map(p, &NORM_LENGTHS, lengths, FP32);
         let clamped = self.map(p, &NORM_LENGTHS, lengths, FP32);
@@ -257,9 +267,12 @@ impl Coder {
             p.release(accumulator);
         }
         p.release(normed);
-        let contiguous_input = self.map(p, &ATTENTION, m, self.act);
+        // A single frame's attention output is not in the convolution's order.
+        let reordered = (m.batch * m.frames == 1).then(|| self.map(p, &ATTENTION, m, self.act));
         let projected = self.map(p, &ATTENTION, m, self.act);
-        p.release(contiguous_input);
+        if let Some(reordered) = reordered {
+            p.release(reordered);
+        }
         p.release(attended);
         let sum = self.map(p, &FEATURES, m, self.act);
         p.release(projected);
@@ -343,14 +356,21 @@ impl Coder {
         self.workspace(p, big, out, Kernel { time: 1, space: 3 });
         p.release(up);
         p.release(x);
-        (y, out)
+        (y, Map { frames_first: m.frames > 1, ..out })
     }
 
     /// One chunk through the decoder; the result is what it adds to the video.
     fn decode_chunk(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, latent: Latent) -> (Tensor, Map) {
         caches.next = 0;
         let c = self.vae.decoder_channels;
-        let input = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: 1, height: latent.height, width: latent.width };
+        let input = Map {
+            batch: latent.batch,
+            channels: self.vae.latent_channels,
+            frames: 1,
+            height: latent.height,
+            width: latent.width,
+            frames_first: false,
+        };
         let slice = self.map(p, &LATENT, input.with(input.channels, 0), self.act);
         p.phase("decode_middle");
         let x = self.cached(p, caches, chunk, (slice, input), 4 * c);
@@ -415,6 +435,7 @@ impl Coder {
             frames: latent.frames,
             height: latent.height,
             width: latent.width,
+            frames_first: false,
         };
         p.phase("decode_input");
         let (quantised, _) = self.causal(p, z, z.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
@@ -485,7 +506,14 @@ impl Coder {
         };
         let joined_width = crop(latent.width, tiling.stride[1], &columns);
         let joined_height = crop(latent.height, tiling.stride[0], &rows);
-        let video = |height: u64, width: u64| Map { batch: latent.batch, channels: self.vae.output_channels, frames, height, width };
+        let video = |height: u64, width: u64| Map {
+            batch: latent.batch,
+            channels: self.vae.output_channels,
+            frames,
+            height,
+            width,
+            frames_first: false,
+        };
         let merged = p.list();
         for (height, many) in &rows {
             let stride = u64::from(tiling.stride[0]) / spatial;
@@ -513,7 +541,14 @@ impl Coder {
     fn tile(&self, p: &mut Builder, latent: Latent, tiles: List, time: List) {
         p.release_list(time);
         let mut caches = Caches::default();
-        let one = Map { batch: latent.batch, channels: self.vae.latent_channels, frames: 1, height: latent.height, width: latent.width };
+        let one = Map {
+            batch: latent.batch,
+            channels: self.vae.latent_channels,
+            frames: 1,
+            height: latent.height,
+            width: latent.width,
+            frames_first: false,
+        };
         let mut step = |p: &mut Builder, chunk: Chunk| {
             p.phase("decode_input");
             let (quantised, _) = self.causal(p, one, one.channels, Kernel { time: 1, space: 1 }, 0, &LATENT);
@@ -541,7 +576,7 @@ impl Coder {
     /// the latent, twice its channels.
     pub fn encode(&self, p: &mut Builder, batch: u64, frames: u64, height: u64, width: u64) -> Tensor {
         let patch = self.vae.pixel_patch;
-        let pixels = Map { batch, channels: 3 * patch * patch, frames, height: height / patch, width: width / patch };
+        let pixels = Map { batch, channels: 3 * patch * patch, frames, height: height / patch, width: width / patch, frames_first: false };
         p.phase("encode_input");
         let patched = (patch > 1).then(|| self.map(p, &ENCODED, pixels, self.act));
         let mut caches = Caches::default();
@@ -589,7 +624,7 @@ impl Coder {
     pub fn encode_tiled(&self, p: &mut Builder, batch: u64, frames: u64, [height, width]: [u64; 2], tiling: Tiling) -> Tensor {
         let patch = self.vae.pixel_patch;
         let (height, width) = (height / patch, width / patch);
-        let pixels = Map { batch, channels: 3 * patch * patch, frames, height, width };
+        let pixels = Map { batch, channels: 3 * patch * patch, frames, height, width, frames_first: false };
         p.phase("encode_input");
         let patched = (patch > 1).then(|| self.map(p, &ENCODED, pixels, self.act));
         let rows = spans(height, tiling.tile[0].into(), tiling.stride[0].into());
@@ -629,7 +664,14 @@ impl Coder {
         }
         p.phase("encode_merge");
         let scale = self.vae.spatial / patch;
-        let moments = Map { batch, channels: 2 * self.vae.latent_channels, frames: latent_frames, height: height / scale, width: width / scale };
+        let moments = Map {
+            batch,
+            channels: 2 * self.vae.latent_channels,
+            frames: latent_frames,
+            height: height / scale,
+            width: width / scale,
+            frames_first: false,
+        };
         let merged = self.map(p, &LATENT, moments, self.act);
         let rows = self.map(p, &LATENT, moments, self.act);
         p.release(rows);
@@ -668,9 +710,18 @@ impl Coder {
                 x = next;
             }
             if let Some(copy) = copy {
-                let padded = self.map(p, &SHORTCUT, input.1, self.act);
-                let ordered = self.map(p, &SHORTCUT, input.1, self.act);
-                p.release(padded);
+                // Frames are filled up to a multiple of what is averaged.
+                let step = if down == Some(true) { 2 } else { 1 };
+                let filled = input.1.with(input.1.channels, input.1.frames.next_multiple_of(step));
+                let padded = self.map(p, &SHORTCUT, filled, self.act);
+                // Without anything to average over, putting neighbours together is a view.
+                let ordered = if down.is_none() {
+                    padded
+                } else {
+                    let ordered = self.map(p, &SHORTCUT, filled, self.act);
+                    p.release(padded);
+                    ordered
+                };
                 let mean = self.map(p, &SHORTCUT, x.1, self.act);
                 p.release(ordered);
                 let sum = self.map(p, &FEATURES, x.1, self.act);
@@ -698,11 +749,13 @@ impl Coder {
         let pad = self.map(p, &PADDED, border, self.act);
         let half = m.scaled(1, 2);
         let y = self.map(p, &FEATURES, half, self.act);
-        self.workspace(p, border, half, Kernel { time: 1, space: 3 });
+        // In fp32 the strided kernel writes its output as it is.
+        let copied = if self.act == FP32 { half.with(0, half.frames) } else { half };
+        self.workspace(p, border, copied, Kernel { time: 1, space: 3 });
         p.release(pad);
         p.release(x);
         if !time {
-            return (y, half);
+            return (y, Map { frames_first: half.frames > 1, ..half });
         }
         if chunk == Chunk::First {
             let clone = self.map(p, &FEATURE_CACHE, half, self.act);

@@ -471,7 +471,11 @@ pub(super) fn load_parameters(
     (size, keep_fp32): (u64, bool),
     list: List,
 ) {
-    let stored = |parameter: &Parameter| Stored { elements: parameter.elements, size: if keep_fp32 && parameter.fp32 { 4 } else { size }, scales: 0 };
+    let stored = |parameter: &Parameter| Stored {
+        elements: parameter.elements,
+        size: if keep_fp32 && parameter.fp32 { 4 } else { size },
+        scales: 0,
+    };
     for parameter in rest {
         place(p, site(role), stored(parameter), list);
     }
@@ -484,7 +488,11 @@ pub(super) fn load_parameters(
 
 /// The streams of a transformer on its own.
 pub(super) fn component_streams(p: &mut Builder, forward: &super::diffusers_dit::Forward, placement: Placement) -> Streams {
-    let size = |parameter: &Parameter| Stored { elements: parameter.elements, size: if forward.keep_fp32 && parameter.fp32 { 4 } else { forward.act }, scales: 0 };
+    let size = |parameter: &Parameter| Stored {
+        elements: parameter.elements,
+        size: if forward.keep_fp32 && parameter.fp32 { 4 } else { forward.act },
+        scales: 0,
+    };
     let kind = match placement {
         Placement::Streamed { resident, prefetch, group, rest_resident, .. } => Kind::Blocks {
             block: forward.dit.block_tensors().iter().map(size).collect(),

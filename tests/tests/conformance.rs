@@ -1,0 +1,216 @@
+//! Conformance vectors: requests whose estimates are kept byte for byte.
+//!
+//! `tests/conformance/vectors.toml` lists the requests, `estimates.jsonl` the answers: one line for each, compact JSON. The
+//! same lines must come from the library, the command line and the WebAssembly build. `UPDATE_CONFORMANCE=1` writes them anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use fv_data::Catalog;
+use fv_estimate::budget::{Asked, budget, fixed_costs};
+use fv_estimate::device::{DeviceSpec, from_flags, gib_to_bytes};
+use fv_estimate::estimate::Workload;
+use fv_estimate::resolve::Overrides;
+use fv_spec::request::PartialRequest;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The vectors file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vectors {
+    group: Vec<Group>,
+}
+
+/// The product of its lists.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    name: String,
+    model: Vec<String>,
+    #[serde(default)]
+    deployment: Vec<String>,
+    #[serde(default)]
+    size: Vec<[u32; 3]>,
+    #[serde(default)]
+    hardware: Vec<String>,
+    #[serde(default)]
+    device: Vec<[f64; 2]>,
+    #[serde(default)]
+    partition: Vec<String>,
+    #[serde(default)]
+    allocation_gb: Vec<f64>,
+    #[serde(default)]
+    budget_gib: Vec<f64>,
+    #[serde(default)]
+    host_gb: Vec<f64>,
+    #[serde(default)]
+    reserve_gib: Vec<f64>,
+    #[serde(default)]
+    batch: Vec<u32>,
+    #[serde(default)]
+    guidance: Vec<f64>,
+    #[serde(default)]
+    references: Vec<u32>,
+    #[serde(default)]
+    set: Vec<Map<String, Value>>,
+    #[serde(default)]
+    env: Vec<BTreeMap<String, String>>,
+}
+
+/// One request.
+#[derive(Clone, Default)]
+struct Vector {
+    name: String,
+    model: String,
+    deployment: Option<String>,
+    request: PartialRequest,
+    hardware: Option<String>,
+    device: Option<[f64; 2]>,
+    asked: Asked,
+    overrides: Overrides,
+}
+
+/// Every vector with each item of `items` put into it, or the vectors as they are when there is none.
+fn product<T>(vectors: Vec<Vector>, items: &[T], put: impl Fn(&mut Vector, &T) -> String) -> Vec<Vector> {
+    if items.is_empty() {
+        return vectors;
+    }
+    let mut result = Vec::new();
+    for vector in vectors {
+        for item in items {
+            let mut vector = vector.clone();
+            let word = put(&mut vector, item);
+            if items.len() > 1 || vector.name.is_empty() {
+                let _ = write!(vector.name, "/{word}");
+            }
+            result.push(vector);
+        }
+    }
+    result
+}
+
+fn vectors(group: &Group) -> Vec<Vector> {
+    let mut all = vec![Vector { name: group.name.clone(), ..Vector::default() }];
+    all = product(all, &group.model, |v, x| {
+        v.model.clone_from(x);
+        x.clone()
+    });
+    all = product(all, &group.deployment, |v, x| {
+        v.deployment = Some(x.clone());
+        x.clone()
+    });
+    all = product(all, &group.size, |v, [h, w, f]| {
+        v.request = PartialRequest { height: Some(*h), width: Some(*w), num_frames: Some(*f), ..v.request };
+        format!("{h}x{w}x{f}")
+    });
+    all = product(all, &group.hardware, |v, x| {
+        v.hardware = Some(x.clone());
+        x.clone()
+    });
+    all = product(all, &group.device, |v, x| {
+        v.device = Some(*x);
+        format!("{}+{} GiB", x[0], x[1])
+    });
+    all = product(all, &group.partition, |v, x| {
+        v.asked.partition = Some(x.clone());
+        x.clone()
+    });
+    all = product(all, &group.allocation_gb, |v, x| {
+        v.asked.allocation_gb = Some(*x);
+        format!("allocation {x} GB")
+    });
+    all = product(all, &group.budget_gib, |v, x| {
+        v.asked.memory_budget_bytes = Some(gib_to_bytes("budget", *x).expect("a size"));
+        format!("budget {x} GiB")
+    });
+    all = product(all, &group.host_gb, |v, x| {
+        v.asked.host_gb = Some(*x);
+        format!("host {x} GB")
+    });
+    all = product(all, &group.reserve_gib, |v, x| {
+        v.asked.reserve_bytes = Some(gib_to_bytes("reserve", *x).expect("a size"));
+        format!("reserve {x} GiB")
+    });
+    all = product(all, &group.batch, |v, x| {
+        v.request.batch = Some(*x);
+        format!("batch {x}")
+    });
+    all = product(all, &group.guidance, |v, x| {
+        v.request.guidance_scale = Some(*x);
+        format!("guidance {x}")
+    });
+    all = product(all, &group.references, |v, x| {
+        v.request.references = Some(*x);
+        format!("references {x}")
+    });
+    all = product(all, &group.set, |v, x| {
+        v.overrides.set = x.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        x.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    });
+    product(all, &group.env, |v, x| {
+        v.overrides.env = x.clone();
+        x.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    })
+}
+
+/// The compact JSON of a vector's estimate, or of what is wrong with it.
+fn answer(catalog: &Catalog, vector: &Vector) -> String {
+    let model = &catalog.models[&vector.model];
+    let example = match &vector.deployment {
+        Some(id) => model.examples.iter().find(|example| example.id == *id).expect("a deployment of the model"),
+        None => &model.examples[0],
+    };
+    let device: DeviceSpec = match (&vector.hardware, vector.device) {
+        (Some(id), _) => catalog.devices.iter().find(|device| device.id == *id).expect("a device of the catalog").into(),
+        (None, Some([vram, ram])) => from_flags(vram, Some(ram), None, None).expect("a device"),
+        (None, None) => panic!("{}: no device", vector.name),
+    };
+    let result = Workload::evaluate(model, example, &vector.request, &vector.overrides, &catalog.rules, true).and_then(|workload| {
+        let fixed = fixed_costs(&catalog.rules, &device, workload.settings.runtime);
+        let budget = budget(Some(&device), &vector.asked, &fixed)?;
+        Ok(workload.estimate(Some(&device.id), &budget))
+    });
+    match result {
+        Ok(estimate) => serde_json::to_string(&estimate).expect("JSON"),
+        Err(errors) => serde_json::to_string(&errors.iter().map(|e| (e.code, &e.message)).collect::<Vec<_>>()).expect("JSON"),
+    }
+}
+
+#[test]
+fn estimates_are_what_they_were() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance");
+    let text = std::fs::read_to_string(folder.join("vectors.toml")).expect("vectors");
+    let groups: Vectors = toml::from_str(&text).expect("TOML");
+    let catalog = Catalog::embedded().expect("the embedded catalog");
+    let vectors: Vec<Vector> = groups.group.iter().flat_map(vectors).collect();
+    let mut names: Vec<&str> = vectors.iter().map(|v| v.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), vectors.len(), "names are unique");
+    assert!(vectors.len() >= 150, "{} vectors", vectors.len());
+
+    let lines: Vec<String> = vectors
+        .iter()
+        .map(|v| format!("{{\"vector\":{},\"estimate\":{}}}", serde_json::to_string(&v.name).expect("JSON"), answer(&catalog, v)))
+        .collect();
+    let path = folder.join("estimates.jsonl");
+    if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
+        std::fs::write(&path, lines.join("\n") + "\n").expect("written");
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).expect("estimates.jsonl; UPDATE_CONFORMANCE=1 writes it");
+    let kept: Vec<&str> = kept.lines().collect();
+    for (line, vector) in lines.iter().zip(&vectors) {
+        let before =
+            kept.iter().find(|kept| kept.starts_with(&format!("{{\"vector\":{},", serde_json::to_string(&vector.name).expect("JSON"))));
+        let before = before.unwrap_or_else(|| panic!("{}: not in estimates.jsonl", vector.name));
+        if line != before {
+            let at = line.bytes().zip(before.bytes()).position(|(a, b)| a != b).unwrap_or(0);
+            let around = |text: &str| text.get(at.saturating_sub(80)..(at + 160).min(text.len())).unwrap_or_default().to_owned();
+            panic!("{}: was\n  ...{}...\nis\n  ...{}...\nUPDATE_CONFORMANCE=1 accepts it", vector.name, around(before), around(line));
+        }
+    }
+    assert_eq!(kept.len(), lines.len(), "estimates.jsonl holds vectors that are gone");
+}
