@@ -749,9 +749,7 @@ impl Coder {
         let pad = self.map(p, &PADDED, border, self.act);
         let half = m.scaled(1, 2);
         let y = self.map(p, &FEATURES, half, self.act);
-        // In fp32 the strided kernel writes its output as it is.
-        let copied = if self.act == FP32 { half.with(0, half.frames) } else { half };
-        self.workspace(p, border, copied, Kernel { time: 1, space: 3 });
+        self.workspace(p, border, half, Kernel { time: 1, space: 3 });
         p.release(pad);
         p.release(x);
         if !time {
