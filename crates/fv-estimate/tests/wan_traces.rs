@@ -21,7 +21,7 @@ fn read(name: &str) -> String {
     text
 }
 
-/// The two are equal but for sizes of workspaces: of those that are a twentieth of the peak or more the
+/// The two are equal but for sizes of workspaces: of those that are a tenth of the peak or more the
 /// program's are at most 6 % smaller and 30 % larger.
 fn check(name: &str, program: &[Event], trace: &[Event]) {
     let peak = |events: &[Event]| {
@@ -41,7 +41,7 @@ fn check(name: &str, program: &[Event], trace: &[Event]) {
     let (derived, recorded) = (peak(program), peak(trace));
     assert!(derived.abs_diff(recorded) * 200 <= recorded, "{name}: peaks {derived} and {recorded}");
     for (x, y) in compare(name, program, trace).unwrap_or_else(|difference| panic!("{difference}")) {
-        assert!(y * 20 < recorded || (y * 94 <= x * 100 && x * 100 <= y * 130), "{name}: workspace {x}, recorded {y}, peak {recorded}");
+        assert!(y * 10 < recorded || (y * 94 <= x * 100 && x * 100 <= y * 130), "{name}: workspace {x}, recorded {y}, peak {recorded}");
     }
 }
 
