@@ -41,10 +41,8 @@ pub struct Workload {
 #[derive(Debug)]
 struct Evaluated {
     program: Program,
-    /// Tensors alone: what is alive, without the workspaces of libraries.
-    tensors: Timeline,
     /// Under the runtime's allocator.
-    allocator: Timeline,
+    timeline: Timeline,
     /// By stage, in the order of [`StageName::ALL`].
     peaks: [PeakBytes; 4],
     host: [HostBytes; 4],
@@ -101,16 +99,15 @@ impl Workload {
                     workload.notes.push(note);
                 }
                 workload.coverage.extrapolated = spread.outside(&request);
-                let tensors = lowered.program.run(&Allocator::None, Sampling::Ends);
-                let allocator = lowered.program.run(&Allocator::Caching(workload.settings.allocator.clone()), Sampling::Ends);
-                let peaks = stage_peaks(&lowered.program, &tensors, &allocator, &spread);
-                if allocator.out_of_memory {
+                let timeline = lowered.program.run(&Allocator::Caching(workload.settings.allocator.clone()), Sampling::Ends);
+                let peaks = stage_peaks(&lowered.program, &timeline, &spread);
+                if timeline.out_of_memory {
                     workload.unknown.push(Reason::new(
                         "allocator-cap",
                         "under the allocator's own cap this request runs out of memory or falls back to other kernels",
                     ));
                 }
-                workload.evaluated = Some(Evaluated { program: lowered.program, tensors, allocator, peaks, host: lowered.host, details });
+                workload.evaluated = Some(Evaluated { program: lowered.program, timeline, peaks, host: lowered.host, details });
             }
             Err(reasons) => {
                 workload.coverage.uncovered.push(rule);
@@ -214,37 +211,34 @@ impl Workload {
 
     fn stages(&self, evaluated: &Evaluated, budget: &Budget) -> Vec<Stage> {
         let spans = evaluated.program.phases();
+        let of_stage = |name: StageName| (0..spans.len()).filter(move |phase| spans[*phase].stage == name);
+        let highest: Vec<Option<usize>> =
+            StageName::ALL.iter().map(|name| of_stage(*name).max_by_key(|phase| evaluated.timeline.phases[*phase].live)).collect();
+        let wanted: Vec<usize> = if evaluated.details { highest.iter().filter_map(|phase| *phase).collect() } else { Vec::new() };
+        let mut alive = evaluated.program.alive(&evaluated.timeline, false, &wanted).into_iter();
         StageName::ALL
             .into_iter()
             .enumerate()
             .map(|(i, name)| {
-                let of_stage: Vec<usize> = (0..spans.len()).filter(|phase| spans[*phase].stage == name).collect();
-                let highest = of_stage.iter().copied().max_by_key(|phase| evaluated.tensors.phases[*phase].allocated);
-                let phases = of_stage
-                    .iter()
+                let phases = of_stage(name)
                     .map(|phase| Phase {
-                        name: spans[*phase].name.to_owned(),
-                        repeat: spans[*phase].repeat,
-                        allocated_bytes: evaluated.allocator.phases[*phase].allocated,
+                        name: spans[phase].name.to_owned(),
+                        repeat: spans[phase].repeat,
+                        allocated_bytes: evaluated.timeline.phases[phase].allocated,
                     })
                     .collect();
-                let largest = of_stage
-                    .iter()
-                    .filter_map(|phase| Some((evaluated.program.largest(&evaluated.tensors, *phase)?, *phase)))
+                let largest = of_stage(name)
+                    .filter_map(|phase| Some((evaluated.program.largest(&evaluated.timeline, phase)?, phase)))
                     .max_by_key(|((_, bytes), _)| *bytes)
                     .map(|((shape, bytes), phase)| LargestAllocation {
                         name: shape.site.name.to_owned(),
                         phase: spans[phase].name.to_owned(),
                         bytes,
                     });
-                let buffers = match highest {
-                    Some(phase) if evaluated.details => buffers(evaluated.program.alive(&evaluated.tensors, phase, Sampling::Ends)),
-                    _ => Vec::new(),
-                };
                 Stage {
                     name: name.word().to_owned(),
                     phases,
-                    buffers,
+                    buffers: highest[i].and_then(|_| alive.next()).map_or_else(Vec::new, buffers),
                     largest_allocation: largest,
                     peak_bytes: self.on_device(evaluated.peaks[i], evaluated.host[i], budget),
                     ranks: Vec::new(),
@@ -259,11 +253,11 @@ impl Workload {
 const SHORTFALL_BUFFERS: usize = 8;
 
 /// Peaks of each stage: the highest of its phases.
-fn stage_peaks(program: &Program, tensors: &Timeline, allocator: &Timeline, spread: &Spread) -> [PeakBytes; 4] {
+fn stage_peaks(program: &Program, timeline: &Timeline, spread: &Spread) -> [PeakBytes; 4] {
     let mut peaks = [PeakBytes::default(); 4];
-    for (span, (live, held)) in program.phases().iter().zip(tensors.phases.iter().zip(&allocator.phases)) {
+    for (span, held) in program.phases().iter().zip(&timeline.phases) {
         let peak = &mut peaks[span.stage as usize];
-        peak.allocated.low = peak.allocated.low.max(live.allocated);
+        peak.allocated.low = peak.allocated.low.max(held.tensors);
         peak.allocated.value = peak.allocated.value.max(held.allocated);
         peak.reserved.value = peak.reserved.value.max(held.reserved);
     }
@@ -329,7 +323,7 @@ fn buffers(alive: Vec<Alive<'_>>) -> Vec<Buffer> {
 /// `batch 1 x tokens 32760 x hidden 1536 x 2 B`.
 fn formula(item: &Alive<'_>) -> String {
     let mut text = String::new();
-    for (name, extent) in &item.shape.dims {
+    for (name, extent) in item.shape.dims {
         text.push_str(name);
         text.push(' ');
         text.push_str(&extent.to_string());

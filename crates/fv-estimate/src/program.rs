@@ -4,8 +4,8 @@
 //! all read off the same events, under one of the [`Model`]s.
 //!
 //! Loops are kept as loops. The blocks of a transformer, the steps of a sampler and the chunks of a decoder repeat the same
-//! events, so a run of the program executes the first and the last iterations of a loop and skips those between; what an
-//! iteration leaves behind is counted for the skipped ones too. [`Sampling::All`] executes every iteration.
+//! events, so a run of the program executes the first and the last iterations of a loop, and a few between where something
+//! grows; what a skipped iteration would leave behind is counted. [`Sampling::All`] executes every iteration.
 
 use fv_spec::estimate::{BufferKind, StageName};
 
@@ -33,12 +33,22 @@ pub struct Tensor(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List(u32);
 
+/// 16 bytes: a program of a few thousand of them stays in the first-level cache.
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Alloc {
         slot: u32,
         bytes: u64,
-        step: u64,
+    },
+    /// A workspace, which [`Model::TensorsOnly`] leaves out.
+    Workspace {
+        slot: u32,
+        bytes: u64,
+    },
+    /// Grows with the iteration, see [`Growth`].
+    Growing {
+        slot: u32,
+        growth: u32,
     },
     Free {
         slot: u32,
@@ -61,13 +71,8 @@ enum Op {
         from: u32,
         to: u32,
     },
-    /// A loop of `count` iterations ends at the event `end`.
     Begin {
-        count: u64,
-        end: u32,
-        head: u16,
-        tail: u16,
-        opaque: bool,
+        body: u32,
     },
     End,
     Phase {
@@ -76,13 +81,41 @@ enum Op {
     EmptyCache,
 }
 
+/// The size of a tensor in each iteration of its loop.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    first: u64,
+    step: u64,
+}
+
+/// A loop.
+#[derive(Debug, Clone, Copy)]
+struct Body {
+    count: u64,
+    /// The event after the body.
+    end: u32,
+    /// Iterations executed at the start and at the end.
+    head: u16,
+    tail: u16,
+    /// Everything is kept: skipped iterations are counted and not placed.
+    opaque: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    op: u32,
+    site: &'static Site,
+    dims: (u32, u32),
+    element: u64,
+}
+
 /// How a buffer's size came about, for reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shape {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape<'a> {
     /// What it is.
     pub site: &'static Site,
     /// Its extents.
-    pub dims: Vec<(&'static str, u64)>,
+    pub dims: Dims<'a>,
     /// Bytes of an element.
     pub element: u64,
 }
@@ -102,8 +135,11 @@ pub struct PhaseSpan {
 #[derive(Debug, Default)]
 pub struct Program {
     ops: Vec<Op>,
-    /// By event, when the program was built with details.
-    shapes: Vec<Option<Box<Shape>>>,
+    growths: Vec<Growth>,
+    bodies: Vec<Body>,
+    /// In the order of events, when the program was built with details.
+    described: Vec<Described>,
+    dims: Vec<(&'static str, u64)>,
     phases: Vec<PhaseSpan>,
     slots: u32,
     lists: u32,
@@ -124,6 +160,13 @@ impl Program {
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
+
+    /// How the buffer of an event came about.
+    fn shape(&self, op: u32) -> Option<Shape<'_>> {
+        let at = self.described.binary_search_by_key(&op, |described| described.op).ok()?;
+        let Described { site, dims: (from, to), element, .. } = self.described[at];
+        Some(Shape { site, dims: &self.dims[from as usize..to as usize], element })
+    }
 }
 
 /// Builds a [`Program`] the way a runtime's own code holds and drops references.
@@ -134,9 +177,11 @@ pub struct Builder {
     overflow: bool,
     references: Vec<u32>,
     free_slots: Vec<u32>,
-    /// Open loops: how often the body runs in all.
+    /// How often what is built runs in all, by open loop.
     repeats: Vec<u64>,
     stage: Option<StageName>,
+    /// Names of phases by address, since a literal's text is compared only once.
+    phases: Vec<(*const u8, StageName, u32)>,
 }
 
 impl Builder {
@@ -144,6 +189,12 @@ impl Builder {
     pub fn new(details: bool) -> Self {
         let mut builder = Self { details, ..Self::default() };
         builder.program.ops.reserve(4096);
+        builder.references.reserve(256);
+        builder.free_slots.reserve(256);
+        if details {
+            builder.program.described.reserve(2048);
+            builder.program.dims.reserve(8192);
+        }
         builder
     }
 
@@ -155,38 +206,55 @@ impl Builder {
     /// What follows is the phase `name` of the current stage.
     pub fn phase(&mut self, name: &'static str) {
         let stage = self.stage.unwrap_or(StageName::Load);
-        let repeat = self.repeats.iter().product();
-        let known = self.program.phases.iter().position(|p| p.stage == stage && p.name == name);
+        let address = name.as_ptr();
+        let known = self.phases.iter().find(|(at, of, _)| *at == address && *of == stage).map(|(.., phase)| *phase);
         let phase = known.unwrap_or_else(|| {
-            self.program.phases.push(PhaseSpan { stage, name, repeat: 0 });
-            self.program.phases.len() - 1
+            let named = self.program.phases.iter().position(|p| p.stage == stage && p.name == name);
+            let phase = index(named.unwrap_or_else(|| {
+                self.program.phases.push(PhaseSpan { stage, name, repeat: 0 });
+                self.program.phases.len() - 1
+            }));
+            self.phases.push((address, stage, phase));
+            phase
         });
-        let span = &mut self.program.phases[phase];
+        let repeat = self.repeats.last().copied().unwrap_or(1);
+        let span = &mut self.program.phases[phase as usize];
         span.repeat = span.repeat.saturating_add(repeat);
-        self.push(Op::Phase { phase: index(phase) });
+        self.push(Op::Phase { phase });
     }
 
     /// Allocates a tensor of the product of `dims` times `element` bytes. The result is one reference to it.
     pub fn alloc(&mut self, site: &'static Site, dims: Dims<'_>, element: u64) -> Tensor {
-        self.alloc_growing(site, dims, element, &[])
+        let bytes = self.product(dims, element);
+        let slot = self.slot(site, dims, element);
+        self.push(if site.kind == BufferKind::Workspace { Op::Workspace { slot, bytes } } else { Op::Alloc { slot, bytes } });
+        Tensor(slot)
     }
 
     /// [`alloc`](Self::alloc), larger by the product of `growth` times `element` bytes in each iteration of the innermost loop.
     pub fn alloc_growing(&mut self, site: &'static Site, dims: Dims<'_>, element: u64, growth: Dims<'_>) -> Tensor {
-        let bytes = self.product(dims, element);
-        let step = if growth.is_empty() { 0 } else { self.product(growth, element) };
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.references.push(0);
-            self.program.slots += 1;
-            self.program.slots - 1
-        });
-        self.references[slot as usize] = 1;
-        if self.details {
-            self.program.shapes.resize_with(self.program.ops.len(), || None);
-            self.program.shapes.push(Some(Box::new(Shape { site, dims: dims.to_vec(), element })));
-        }
-        self.push(Op::Alloc { slot, bytes, step });
+        let (first, step) = (self.product(dims, element), self.product(growth, element));
+        let slot = self.slot(site, dims, element);
+        self.program.growths.push(Growth { first, step });
+        self.push(Op::Growing { slot, growth: index(self.program.growths.len() - 1) });
         Tensor(slot)
+    }
+
+    /// A slot with one reference, whose buffer the next event allocates.
+    fn slot(&mut self, site: &'static Site, dims: Dims<'_>, element: u64) -> u32 {
+        if self.details {
+            let from = index(self.program.dims.len());
+            self.program.dims.extend_from_slice(dims);
+            let described = Described { op: index(self.program.ops.len()), site, dims: (from, index(self.program.dims.len())), element };
+            self.program.described.push(described);
+        }
+        if let Some(slot) = self.free_slots.pop() {
+            self.references[slot as usize] = 1;
+            return slot;
+        }
+        self.references.push(1);
+        self.program.slots += 1;
+        self.program.slots - 1
     }
 
     /// Allocates and frees at once: workspaces and temporaries.
@@ -267,21 +335,21 @@ impl Builder {
 
     /// [`repeat`](Self::repeat) for tensors that are all kept, such as weights: skipped iterations are counted and not placed.
     pub fn repeat_opaque(&mut self, count: u64, body: impl FnOnce(&mut Self)) {
-        self.repeat_as(count, HEAD, 0, true, body);
+        self.repeat_as(count, OPAQUE_HEAD, 0, true, body);
     }
 
-    fn repeat_as(&mut self, count: u64, head: u16, tail: u16, opaque: bool, body: impl FnOnce(&mut Self)) {
+    fn repeat_as(&mut self, count: u64, head: u16, tail: u16, opaque: bool, build: impl FnOnce(&mut Self)) {
         if count == 0 {
             return;
         }
-        let begin = self.program.ops.len();
-        self.push(Op::Begin { count, end: 0, head, tail, opaque });
-        self.repeats.push(count);
-        body(self);
+        let body = self.program.bodies.len();
+        self.program.bodies.push(Body { count, end: 0, head, tail, opaque });
+        self.push(Op::Begin { body: index(body) });
+        self.repeats.push(self.repeats.last().copied().unwrap_or(1).saturating_mul(count));
+        build(self);
         self.repeats.pop();
         self.push(Op::End);
-        let end = index(self.program.ops.len() - 1);
-        self.program.ops[begin] = Op::Begin { count, end, head, tail, opaque };
+        self.program.bodies[body].end = index(self.program.ops.len() - 1);
     }
 
     /// The runtime gives cached memory back to the driver.
@@ -289,7 +357,7 @@ impl Builder {
         self.push(Op::EmptyCache);
     }
 
-    /// The program, or `None` when a size exceeds 64 bits.
+    /// The program, or `None` when a size exceeds 4 PiB.
     pub fn finish(self) -> Option<Program> {
         (!self.overflow).then_some(self.program)
     }
@@ -307,10 +375,19 @@ impl Builder {
             });
         }
         // Sums of a few hundred such buffers must not overflow either.
-        self.overflow |= bytes > 1 << 52;
+        self.overflow |= bytes > LARGEST;
         bytes
     }
 }
+
+/// The largest buffer: 4 PiB.
+const LARGEST: u64 = 1 << 52;
+/// Iterations executed at the start of a loop: enough for caches to fill and the allocator to settle.
+const HEAD: u16 = 2;
+/// Iterations executed at its end.
+const TAIL: u16 = 1;
+/// Iterations executed of an opaque loop: the average of all but the first stands for the rest.
+const OPAQUE_HEAD: u16 = 5;
 
 fn index(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -330,6 +407,8 @@ pub enum Sampling {
 pub enum Model {
     /// Sums of what is alive.
     None,
+    /// The same without workspaces: what a runtime's own code holds, whatever its libraries take beside it.
+    TensorsOnly,
     /// PyTorch's caching allocator.
     Caching(Config),
 }
@@ -337,11 +416,15 @@ pub enum Model {
 /// Peaks of one phase in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// Tensors alive.
+    /// Blocks in use, as the allocator counts them; without one the same as `live`.
     pub allocated: u64,
-    /// Held by the allocator; without one the same as `allocated`.
+    /// Held by the allocator; without one the same as `live`.
     pub reserved: u64,
-    /// The event at which `allocated` was reached, counted over all that were executed.
+    /// The sum of what is alive, to the byte.
+    pub live: u64,
+    /// The same without workspaces: what a runtime's own code holds, whatever its libraries take beside it.
+    pub tensors: u64,
+    /// The allocation, counted over all that were executed, at which `live` was reached.
     at: u64,
 }
 
@@ -351,45 +434,67 @@ pub struct Timeline {
     /// In the order of [`Program::phases`].
     pub phases: Vec<Peak>,
     /// The largest single allocation of each phase: bytes, and the event that makes it.
-    largest: Vec<(u64, usize)>,
+    largest: Vec<(u64, u32)>,
     /// Whether the allocator ran out of the memory it may use.
     pub out_of_memory: bool,
 }
 
 /// Something alive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alive<'a> {
     /// How its size came about.
-    pub shape: &'a Shape,
+    pub shape: Shape<'a>,
     /// Its size.
     pub bytes: u64,
     /// How many alike.
     pub count: u64,
 }
 
+/// An allocation or a free, in the order of execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// So many bytes are allocated; the first number names them until they are freed.
+    Alloc(u64, u64),
+    /// What the number names is freed.
+    Free(u64),
+}
+
 impl Program {
     /// Runs the program under a model.
     pub fn run(&self, model: &Model, sampling: Sampling) -> Timeline {
-        let mut machine = Machine::new(self, model, u64::MAX);
-        machine.run(sampling);
-        machine.timeline
+        match model {
+            Model::None => Machine::new(self, Live::default(), false).run(sampling),
+            Model::TensorsOnly => Machine::new(self, Live::default(), true).run(sampling),
+            Model::Caching(config) => Machine::new(self, Cached::new(config), false).run(sampling),
+        }
     }
 
-    /// What is alive at the peak of a phase that [`run`](Self::run) found, largest first. Needs a program built with details.
-    pub fn alive(&self, timeline: &Timeline, phase: usize, sampling: Sampling) -> Vec<Alive<'_>> {
-        let mut machine = Machine::new(self, &Model::None, timeline.phases[phase].at);
-        machine.run(sampling);
+    /// What is alive at the peaks of some phases that [`run`](Self::run) found without an allocator, largest first. Needs a
+    /// program built with details.
+    pub fn alive(&self, timeline: &Timeline, tensors_only: bool, phases: &[usize]) -> Vec<Vec<Alive<'_>>> {
+        let mut wanted: Vec<(u64, usize)> = phases.iter().enumerate().map(|(i, phase)| (timeline.phases[*phase].at, i)).collect();
+        wanted.sort_unstable();
+        let mut machine = Machine::new(self, Live::default(), tensors_only);
+        machine.wanted = wanted.iter().map(|(at, _)| *at).rev().collect();
+        machine.span(0, self.ops.len(), 0, Sampling::Ends);
+        let mut result = vec![Vec::new(); phases.len()];
+        for ((_, i), held) in wanted.into_iter().zip(machine.found) {
+            result[i] = self.describe(&held);
+        }
+        result
+    }
+
+    fn describe(&self, held: &[(u64, u64, u32)]) -> Vec<Alive<'_>> {
         let mut alive: Vec<Alive<'_>> = Vec::new();
-        let held = machine.slots.iter().chain(machine.lists.iter().flatten());
-        for held in held.filter(|held| held.count > 0) {
-            let Some(Some(shape)) = self.shapes.get(held.event as usize) else { continue };
-            let bytes = held.bytes.saturating_mul(held.count);
-            match alive.iter_mut().find(|a| a.shape.site == shape.site && a.bytes / a.count == held.bytes && a.shape.dims == shape.dims) {
+        for (size, count, op) in held {
+            let Some(shape) = self.shape(*op) else { continue };
+            let bytes = size.saturating_mul(*count);
+            match alive.iter_mut().find(|a| a.shape.site == shape.site && a.bytes == size * a.count && a.shape.dims == shape.dims) {
                 Some(same) => {
                     same.bytes += bytes;
-                    same.count += held.count;
+                    same.count += count;
                 }
-                None => alive.push(Alive { shape, bytes, count: held.count }),
+                None => alive.push(Alive { shape, bytes, count: *count }),
             }
         }
         alive.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.shape.site.name.cmp(b.shape.site.name)));
@@ -397,255 +502,431 @@ impl Program {
     }
 
     /// The largest single allocation of a phase. Needs a program built with details.
-    pub fn largest(&self, timeline: &Timeline, phase: usize) -> Option<(&Shape, u64)> {
-        let (bytes, event) = timeline.largest[phase];
-        self.shapes.get(event)?.as_deref().map(|shape| (shape, bytes))
+    pub fn largest(&self, timeline: &Timeline, phase: usize) -> Option<(Shape<'_>, u64)> {
+        let (bytes, op) = timeline.largest[phase];
+        self.shape(op).map(|shape| (shape, bytes))
+    }
+
+    /// Every allocation and free of a run, all loops executed.
+    pub fn events(&self) -> Vec<Event> {
+        self.events_of(false)
+    }
+
+    /// [`events`](Self::events) without workspaces.
+    pub fn tensor_events(&self) -> Vec<Event> {
+        self.events_of(true)
+    }
+
+    fn events_of(&self, tensors_only: bool) -> Vec<Event> {
+        let mut machine = Machine::new(self, Recorded::default(), tensors_only);
+        machine.span(0, self.ops.len(), 0, Sampling::All);
+        machine.store.events
     }
 }
 
-/// An allocation or a free, in the order of execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// So many bytes are allocated; the number names them until they are freed.
-    Alloc(u64, u64),
-    /// What the number names is freed.
-    Free(u64),
+/// Memory that allocations are placed in.
+trait Store {
+    /// Names a placed allocation.
+    type Block: Copy + Default;
+    fn place(&mut self, bytes: u64, workspace: bool) -> Self::Block;
+    fn remove(&mut self, block: Self::Block, bytes: u64, workspace: bool);
+    /// Live, allocated and reserved bytes now.
+    fn levels(&self) -> [u64; 3] {
+        [0; 3]
+    }
+    /// The highest levels since the last call.
+    fn take_peaks(&mut self) -> Peak {
+        Peak::default()
+    }
+    /// Bytes that are counted and not placed: live, allocated and reserved.
+    fn count(&mut self, _: [u64; 3]) {}
+    fn uncount(&mut self, _: [u64; 3]) {}
+    fn empty_cache(&mut self) {}
+    fn out_of_memory(&self) -> bool {
+        false
+    }
 }
 
-impl Program {
-    /// Every allocation and free of a run, all loops executed.
-    pub fn events(&self) -> Vec<Event> {
-        let mut machine = Machine::new(self, &Model::None, u64::MAX);
-        machine.events = Some(Vec::new());
-        machine.run(Sampling::All);
-        machine.events.unwrap_or_default()
+/// Sums of what is alive.
+#[derive(Debug, Default)]
+struct Live {
+    now: u64,
+    peak: u64,
+    at: u64,
+    /// Without workspaces.
+    tensors: u64,
+    tensors_peak: u64,
+    executed: u64,
+}
+
+impl Store for Live {
+    type Block = ();
+    #[inline]
+    fn place(&mut self, bytes: u64, workspace: bool) {
+        self.now += bytes;
+        if self.now > self.peak {
+            self.peak = self.now;
+            self.at = self.executed;
+        }
+        if !workspace {
+            self.tensors += bytes;
+            self.tensors_peak = self.tensors_peak.max(self.tensors);
+        }
+        self.executed += 1;
+    }
+    #[inline]
+    fn remove(&mut self, (): (), bytes: u64, workspace: bool) {
+        self.now -= bytes;
+        self.tensors -= if workspace { 0 } else { bytes };
+    }
+    fn levels(&self) -> [u64; 3] {
+        [self.now; 3]
+    }
+    fn take_peaks(&mut self) -> Peak {
+        let peak = Peak { allocated: self.peak, reserved: self.peak, live: self.peak, tensors: self.tensors_peak, at: self.at };
+        self.peak = self.now;
+        self.tensors_peak = self.tensors;
+        self.at = self.executed.saturating_sub(1);
+        peak
+    }
+    fn count(&mut self, [live, ..]: [u64; 3]) {
+        self.now += live;
+        self.tensors += live;
+        self.tensors_peak = self.tensors_peak.max(self.tensors);
+        if self.now > self.peak {
+            self.peak = self.now;
+            self.at = self.executed.saturating_sub(1);
+        }
+    }
+    fn uncount(&mut self, [live, ..]: [u64; 3]) {
+        self.now -= live;
+        self.tensors -= live;
+    }
+}
+
+/// The events themselves.
+#[derive(Debug, Default)]
+struct Recorded {
+    events: Vec<Event>,
+    next: u64,
+}
+
+impl Store for Recorded {
+    type Block = u64;
+    fn place(&mut self, bytes: u64, _: bool) -> u64 {
+        self.events.push(Event::Alloc(self.next, bytes));
+        self.next += 1;
+        self.next - 1
+    }
+    fn remove(&mut self, block: u64, _: u64, _: bool) {
+        self.events.push(Event::Free(block));
+    }
+}
+
+/// PyTorch's caching allocator, what is counted beside it, and the sums of what is alive.
+struct Cached {
+    live: Live,
+    replay: Replay,
+    /// Allocated and reserved.
+    counted: [u64; 2],
+    /// Reserved bytes in which nothing lives any more: they go when the cache is emptied.
+    dead: u64,
+    failed: bool,
+}
+
+impl Cached {
+    fn new(config: &Config) -> Self {
+        Self { live: Live::default(), replay: Replay::new(config.clone()), counted: [0; 2], dead: 0, failed: false }
+    }
+}
+
+impl Store for Cached {
+    type Block = Option<BlockId>;
+    #[inline]
+    fn place(&mut self, bytes: u64, workspace: bool) -> Option<BlockId> {
+        self.live.place(bytes, workspace);
+        let block = self.replay.alloc(bytes, 0).ok();
+        self.failed |= block.is_none();
+        block
+    }
+    #[inline]
+    fn remove(&mut self, block: Option<BlockId>, bytes: u64, workspace: bool) {
+        self.live.remove((), bytes, workspace);
+        if let Some(block) = block {
+            let freed = self.replay.free(block);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+        }
+    }
+    fn levels(&self) -> [u64; 3] {
+        let all = &self.replay.stats().all;
+        [self.live.now, all.allocated.current, all.reserved.current]
+    }
+    fn take_peaks(&mut self) -> Peak {
+        let all = self.replay.stats().all;
+        self.replay.reset_peaks();
+        let [allocated, reserved] = self.counted;
+        Peak { allocated: all.allocated.peak + allocated, reserved: all.reserved.peak + reserved, ..self.live.take_peaks() }
+    }
+    fn count(&mut self, [live, allocated, reserved]: [u64; 3]) {
+        self.live.count([live; 3]);
+        self.counted[0] += allocated;
+        self.counted[1] += reserved;
+    }
+    fn uncount(&mut self, [live, allocated, reserved]: [u64; 3]) {
+        self.live.uncount([live; 3]);
+        self.counted[0] -= allocated;
+        self.dead += reserved;
+    }
+    fn empty_cache(&mut self) {
+        self.replay.empty_cache();
+        self.counted[1] -= std::mem::take(&mut self.dead);
+    }
+    fn out_of_memory(&self) -> bool {
+        self.failed
     }
 }
 
 /// What a slot or a list holds: `count` tensors of `bytes`.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct Held<B> {
     bytes: u64,
     count: u64,
-    event: u32,
-    /// Its number among the allocations of the run.
-    number: u64,
-    /// Its place in the allocator; tensors of skipped iterations of an opaque loop have none.
-    block: Option<BlockId>,
-    /// What those occupy: allocated and reserved bytes.
-    opaque: (u64, u64),
+    /// By how much it grows with each iteration of its loop.
+    step: u64,
+    op: u32,
+    /// Its place; tensors of skipped iterations of an opaque loop have none of their own.
+    block: B,
+    counted: bool,
+    workspace: bool,
+    /// What those occupy: live, allocated and reserved bytes.
+    occupied: [u64; 3],
 }
 
-struct Machine<'a> {
+struct Machine<'a, S: Store> {
     program: &'a Program,
-    replay: Option<Replay>,
-    /// Allocated and reserved bytes of skipped iterations of opaque loops, which the replay does not hold.
-    opaque: (u64, u64),
-    /// Of the reserved, what nothing lives in any more: it goes when the cache is emptied.
-    opaque_dead: u64,
-    slots: Vec<Held>,
-    lists: Vec<Vec<Held>>,
-    live: u64,
+    store: S,
+    tensors_only: bool,
+    slots: Vec<Held<S::Block>>,
+    lists: Vec<Vec<Held<S::Block>>>,
     phase: usize,
+    /// Allocations executed.
     executed: u64,
-    stop_at: u64,
     timeline: Timeline,
-    events: Option<Vec<Event>>,
+    /// Allocations after which what is alive is noted, the last first.
+    wanted: Vec<u64>,
+    found: Vec<Vec<(u64, u64, u32)>>,
 }
 
-impl<'a> Machine<'a> {
-    fn new(program: &'a Program, model: &Model, stop_at: u64) -> Self {
+impl<'a, S: Store> Machine<'a, S> {
+    fn new(program: &'a Program, store: S, tensors_only: bool) -> Self {
         let phases = program.phases.len();
         Self {
             program,
-            replay: match model {
-                Model::None => None,
-                Model::Caching(config) => Some(Replay::new(config.clone())),
-            },
-            opaque: (0, 0),
-            opaque_dead: 0,
-            slots: vec![Held::default(); program.slots as usize],
-            lists: vec![Vec::new(); program.lists as usize],
-            live: 0,
+            store,
+            tensors_only,
+            slots: vec![
+                Held {
+                    bytes: 0,
+                    count: 0,
+                    step: 0,
+                    op: 0,
+                    block: S::Block::default(),
+                    counted: false,
+                    workspace: false,
+                    occupied: [0; 3]
+                };
+                program.slots as usize
+            ],
+            lists: (0..program.lists).map(|_| Vec::new()).collect(),
             phase: 0,
             executed: 0,
-            stop_at,
             timeline: Timeline { phases: vec![Peak::default(); phases], largest: vec![(0, 0); phases], out_of_memory: false },
-            events: None,
+            wanted: Vec::new(),
+            found: Vec::new(),
         }
     }
 
-    fn run(&mut self, sampling: Sampling) {
+    fn run(mut self, sampling: Sampling) -> Timeline {
         self.span(0, self.program.ops.len(), 0, sampling);
         self.harvest();
+        self.timeline.out_of_memory = self.store.out_of_memory();
+        self.timeline
     }
 
     /// Executes events `from..to` in iteration `iteration` of the loop around them.
     fn span(&mut self, from: usize, to: usize, iteration: u64, sampling: Sampling) {
+        let program = self.program;
         let mut at = from;
         while at < to {
-            if self.executed > self.stop_at {
-                return;
-            }
-            match self.program.ops[at] {
-                Op::Alloc { slot, bytes, step } => {
-                    let bytes = bytes + step * iteration;
-                    self.alloc(slot, bytes, at);
+            match program.ops[at] {
+                Op::Alloc { slot, bytes } => self.alloc(slot, bytes, 0, at, false),
+                Op::Workspace { slot, bytes } => {
+                    if self.tensors_only {
+                        self.slots[slot as usize].count = 0;
+                    } else {
+                        self.alloc(slot, bytes, 0, at, true);
+                    }
+                }
+                Op::Growing { slot, growth } => {
+                    let Growth { first, step } = program.growths[growth as usize];
+                    self.alloc(slot, first + step * iteration, step, at, false);
                 }
                 Op::Free { slot } => {
-                    let held = std::mem::take(&mut self.slots[slot as usize]);
-                    self.free(held);
+                    let held = &mut self.slots[slot as usize];
+                    if held.count > 0 {
+                        held.count = 0;
+                        let (block, bytes, workspace) = (held.block, held.bytes, held.workspace);
+                        self.store.remove(block, bytes, workspace);
+                    }
                 }
-                Op::Move { from, to } => self.slots[to as usize] = std::mem::take(&mut self.slots[from as usize]),
+                Op::Move { from, to } => {
+                    let held = self.slots[from as usize];
+                    self.slots[from as usize].count = 0;
+                    self.slots[to as usize] = held;
+                }
                 Op::Keep { slot, list } => {
-                    let held = std::mem::take(&mut self.slots[slot as usize]);
-                    self.lists[list as usize].push(held);
+                    let held = self.slots[slot as usize];
+                    self.slots[slot as usize].count = 0;
+                    if held.count > 0 {
+                        self.lists[list as usize].push(held);
+                    }
                 }
                 Op::FreeList { list } => {
-                    for held in std::mem::take(&mut self.lists[list as usize]) {
-                        self.free(held);
+                    let mut held = std::mem::take(&mut self.lists[list as usize]);
+                    for held in held.drain(..).rev() {
+                        if held.counted {
+                            self.store.uncount(held.occupied);
+                        } else {
+                            self.store.remove(held.block, held.bytes, held.workspace);
+                        }
                     }
+                    self.lists[list as usize] = held;
                 }
                 Op::MoveList { from, to } => {
                     let mut held = std::mem::take(&mut self.lists[from as usize]);
                     self.lists[to as usize].append(&mut held);
+                    self.lists[from as usize] = held;
                 }
-                Op::Begin { count, end, head, tail, opaque } => {
-                    // Opaque loops are never executed in full: their iterations are alike by definition.
-                    let (head, tail) = if sampling == Sampling::All && !opaque { (count, 0) } else { (head.into(), tail.into()) };
-                    self.repeat(at + 1, end as usize, (count, head, tail), opaque, sampling);
-                    at = end as usize;
+                Op::Begin { body } => {
+                    let body = program.bodies[body as usize];
+                    self.repeat(at + 1, &body, sampling);
+                    at = body.end as usize;
                 }
                 Op::End => {}
                 Op::Phase { phase } => {
                     self.harvest();
                     self.phase = phase as usize;
-                    self.note();
                 }
-                Op::EmptyCache => {
-                    if let Some(replay) = &mut self.replay {
-                        replay.empty_cache();
-                    }
-                    self.opaque.1 -= std::mem::take(&mut self.opaque_dead);
-                }
+                Op::EmptyCache => self.store.empty_cache(),
             }
             at += 1;
         }
     }
 
-    fn repeat(&mut self, from: usize, to: usize, (count, head, tail): (u64, u64, u64), opaque: bool, sampling: Sampling) {
+    fn repeat(&mut self, from: usize, body: &Body, sampling: Sampling) {
+        let Body { count, end, head, tail, opaque } = *body;
+        let (head, tail) = (u64::from(head), u64::from(tail));
+        // Opaque loops are never executed in full: their iterations are alike by definition.
+        let whole = count <= head + tail || (sampling == Sampling::All && !opaque);
         let mut iteration = 0;
+        let mut first = [0; 3];
         while iteration < count {
-            if iteration == head && count > head + tail {
-                iteration = count - tail;
-                if iteration == count {
-                    break;
-                }
-            }
-            let kept: Vec<usize> = self.lists.iter().map(Vec::len).collect();
-            let before = self.totals();
-            self.span(from, to, iteration, sampling);
-            if self.executed > self.stop_at {
-                return;
-            }
-            if iteration + 1 == head && count > head + tail {
-                self.skip(&kept, before, count - head - tail, opaque);
+            let last_of_head = !whole && iteration + 1 == head;
+            let kept: Vec<usize> = if last_of_head { self.lists.iter().map(Vec::len).collect() } else { Vec::new() };
+            self.span(from, end as usize, iteration, sampling);
+            if opaque && iteration == 0 {
+                first = self.store.levels();
             }
             iteration += 1;
+            if last_of_head {
+                let skipped = count - head - tail;
+                if opaque {
+                    self.count_skipped(&kept, first, (head - 1).max(1), skipped);
+                } else {
+                    self.skip(&kept, skipped);
+                }
+                iteration += skipped;
+            }
         }
     }
 
-    /// Counts what the last iteration left in lists once more for each of `skipped` iterations.
-    fn skip(&mut self, kept: &[usize], before: (u64, u64), skipped: u64, opaque: bool) {
-        let after = self.totals();
-        let mut occupied =
-            if self.replay.is_some() { ((after.0 - before.0) * skipped, after.1.saturating_sub(before.1) * skipped) } else { (0, 0) };
+    /// What an opaque loop's skipped iterations keep: the same tensors as the last one, and the average of what an iteration
+    /// took from the store.
+    fn count_skipped(&mut self, kept: &[usize], first: [u64; 3], averaged: u64, skipped: u64) {
+        let now = self.store.levels();
+        let share = |first: u64, now: u64| {
+            u64::try_from(u128::from(now.saturating_sub(first)) * u128::from(skipped) / u128::from(averaged)).unwrap_or(u64::MAX >> 12)
+        };
+        let mut occupied = [0, 1, 2].map(|i| share(first[i], now[i]));
         for (list, from) in kept.iter().enumerate() {
             for i in *from..self.lists[list].len() {
                 let held = self.lists[list][i];
-                self.live += held.bytes * held.count * skipped;
-                if opaque {
-                    let opaque = std::mem::take(&mut occupied);
-                    self.opaque = (self.opaque.0 + opaque.0, self.opaque.1 + opaque.1);
-                    self.lists[list].push(Held { count: held.count * skipped, block: None, opaque, ..held });
-                } else {
-                    for _ in 0..skipped {
-                        let block = self.place(held.bytes);
-                        self.lists[list].push(Held { block, ..held });
-                    }
+                let taken = std::mem::take(&mut occupied);
+                self.store.count(taken);
+                self.lists[list].push(Held { count: held.count * skipped, counted: true, occupied: taken, ..held });
+            }
+        }
+    }
+
+    /// What skipped iterations leave behind: tensors in lists, and tensors that have grown.
+    fn skip(&mut self, kept: &[usize], skipped: u64) {
+        for (list, from) in kept.iter().enumerate() {
+            let added = self.lists[list].len() - from;
+            for _ in 0..skipped {
+                for i in *from..from + added {
+                    let held = self.lists[list][i];
+                    let block = self.store.place(held.bytes, held.workspace);
+                    self.executed += 1;
+                    self.lists[list].push(Held { block, ..held });
                 }
             }
         }
-        self.note();
-    }
-
-    /// Allocated and reserved bytes now, as the replay holds them.
-    fn totals(&self) -> (u64, u64) {
-        self.replay.as_ref().map_or((self.live, self.live), |replay| {
-            let all = &replay.stats().all;
-            (all.allocated.current, all.reserved.current)
-        })
-    }
-
-    fn place(&mut self, bytes: u64) -> Option<BlockId> {
-        let replay = self.replay.as_mut()?;
-        let block = replay.alloc(bytes, 0).ok();
-        self.timeline.out_of_memory |= block.is_none();
-        block
-    }
-
-    fn alloc(&mut self, slot: u32, bytes: u64, event: usize) {
-        let block = self.place(bytes);
-        self.slots[slot as usize] = Held { bytes, count: 1, event: index(event), number: self.executed, block, opaque: (0, 0) };
-        if let Some(events) = &mut self.events {
-            events.push(Event::Alloc(self.executed, bytes));
+        for slot in 0..self.slots.len() {
+            let held = self.slots[slot];
+            if held.count > 0 && held.step > 0 {
+                self.store.remove(held.block, held.bytes, false);
+                let bytes = held.bytes + held.step * skipped;
+                let block = self.store.place(bytes, false);
+                self.executed += 1;
+                self.slots[slot] = Held { bytes, block, ..held };
+            }
         }
-        self.live += bytes;
+    }
+
+    #[inline]
+    fn alloc(&mut self, slot: u32, bytes: u64, step: u64, at: usize, workspace: bool) {
+        let block = self.store.place(bytes, workspace);
+        let op = index(at);
+        self.slots[slot as usize] = Held { bytes, count: 1, step, op, block, counted: false, workspace, occupied: [0; 3] };
         let largest = &mut self.timeline.largest[self.phase];
         if bytes > largest.0 {
-            *largest = (bytes, event);
+            *largest = (bytes, op);
         }
-        self.note();
         self.executed += 1;
-    }
-
-    fn free(&mut self, held: Held) {
-        self.live -= held.bytes * held.count;
-        if let Some(events) = &mut self.events {
-            events.push(Event::Free(held.number));
-        }
-        if let (Some(block), Some(replay)) = (held.block, &mut self.replay) {
-            let freed = replay.free(block);
-            debug_assert!(freed.is_ok(), "{freed:?}");
-        }
-        self.opaque.0 -= held.opaque.0;
-        self.opaque_dead += held.opaque.1;
-    }
-
-    /// Remembers the live sum if it is the phase's highest.
-    fn note(&mut self) {
-        let peak = &mut self.timeline.phases[self.phase];
-        if self.live > peak.allocated && self.replay.is_none() {
-            peak.allocated = self.live;
-            peak.reserved = self.live;
-            peak.at = self.executed;
+        if self.wanted.last().is_some_and(|at| *at < self.executed) {
+            self.snapshot();
         }
     }
 
-    /// Reads the replay's peaks for the phase that ends.
+    /// Notes what is alive for every wanted point that was passed.
+    fn snapshot(&mut self) {
+        while self.wanted.last().is_some_and(|at| *at < self.executed) {
+            self.wanted.pop();
+            let held = self.slots.iter().chain(self.lists.iter().flatten());
+            self.found.push(held.filter(|held| held.count > 0).map(|held| (held.bytes, held.count, held.op)).collect());
+        }
+    }
+
+    /// Adds the store's peaks to the phase that ends.
     fn harvest(&mut self) {
-        if let Some(replay) = &mut self.replay {
-            let all = &replay.stats().all;
-            let (allocated, reserved) = (all.allocated.peak + self.opaque.0, all.reserved.peak + self.opaque.1);
-            let peak = &mut self.timeline.phases[self.phase];
-            peak.allocated = peak.allocated.max(allocated);
-            peak.reserved = peak.reserved.max(reserved);
-            replay.reset_peaks();
+        let peak = self.store.take_peaks();
+        if let Some(known) = self.timeline.phases.get_mut(self.phase) {
+            if peak.live > known.live {
+                (known.live, known.at) = (peak.live, peak.at);
+            }
+            known.allocated = known.allocated.max(peak.allocated);
+            known.tensors = known.tensors.max(peak.tensors);
+            known.reserved = known.reserved.max(peak.reserved);
         }
     }
 }
-
-/// Iterations executed at the start of a loop: enough for every cache to fill and the allocator to settle.
-const HEAD: u16 = 3;
-/// Iterations executed at its end.
-const TAIL: u16 = 2;
