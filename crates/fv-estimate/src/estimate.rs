@@ -7,7 +7,7 @@
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{
-    Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, Reason, Shortfall, Stage, StageName,
+    Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage, StageName,
     StagePeak, Summary, Tier, VERSION, Verdict,
 };
 use fv_spec::request::{PartialRequest, Request};
@@ -145,6 +145,15 @@ impl Workload {
         Some(PeakBytes { device, ..peaks })
     }
 
+    /// Each rank's peaks where there are several: all of them run the same program over their share.
+    fn ranks(&self, peaks: PeakBytes, host: HostBytes, budget: &Budget) -> Vec<RankPeak> {
+        let count = self.settings.gpu_count;
+        match self.on_device(peaks, host, budget) {
+            Some(peak_bytes) if count > 1 => (0..count).map(|rank| RankPeak { rank, peak_bytes }).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The largest stage's device peak.
     fn capacity(&self, budget: &Budget) -> Option<Interval> {
         let evaluated = self.evaluated.as_ref()?;
@@ -241,7 +250,7 @@ impl Workload {
                     buffers: highest[i].and_then(|_| alive.next()).map_or_else(Vec::new, buffers),
                     largest_allocation: largest,
                     peak_bytes: self.on_device(evaluated.peaks[i], evaluated.host[i], budget),
-                    ranks: Vec::new(),
+                    ranks: self.ranks(evaluated.peaks[i], evaluated.host[i], budget),
                     host: evaluated.host[i],
                 }
             })
