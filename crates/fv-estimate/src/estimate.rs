@@ -79,7 +79,7 @@ impl Workload {
                 if runtime == Runtime::Diffusers {
                     wan::diffusers::lower(&wan, &workload.settings, &request, details)
                 } else {
-                    Err(vec![Reason::new("x", "x")])
+                    wan::fastvideo::lower(&wan, &workload.settings, &request, details)
                 }
             }),
             (family, runtime) => Err(vec![Reason::new(

@@ -50,6 +50,8 @@ pub struct Precision {
     pub stored: Storage,
     /// As computed with.
     pub computed: Dtype,
+    /// Whether autocast chooses the type of each operation: norms are then in fp32.
+    pub autocast: bool,
     /// Whether autocast keeps a copy of every weight in `computed` while the module runs.
     pub cast_cache: bool,
     /// Whether the modules that the class keeps in fp32 are kept so.

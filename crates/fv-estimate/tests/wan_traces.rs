@@ -175,7 +175,7 @@ fn vaes() {
         ("vae21_enc_bf16_480x832x17", Vae::WAN21, 2, [480, 832, 17], 1, true),
         ("vae22_enc_bf16_704x1280x1", Vae::WAN22, 2, [704, 1280, 1], 1, true),
     ] {
-        let coder = Coder { vae, act, workspace: true };
+        let coder = Coder::diffusers(vae, act);
         let mut p = Builder::new(false);
         let latent = Latent::of(&vae, batch, size[2], size[0], size[1]);
         let output = if encode { coder.encode(&mut p, batch, size[2], size[0], size[1]) } else { coder.decode(&mut p, latent) };

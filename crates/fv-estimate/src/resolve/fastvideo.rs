@@ -684,7 +684,7 @@ fn transformer_precision(book: &mut Book) -> (Precision, Provenance) {
         // The loop computes in bf16 whatever is stored, and what autocast keeps of such weights was not measured.
         book.unmodelled(&book.written("dit_precision"), &format!("no rule models a transformer stored as {}", dtype_word(dtype)));
     }
-    let precision = Precision { stored: Storage::Plain(dtype), computed: Dtype::Bf16, cast_cache: false, keep_fp32: false };
+    let precision = Precision { stored: Storage::Plain(dtype), computed: Dtype::Bf16, autocast: true, cast_cache: false, keep_fp32: false };
     match quantised("transformer_quant", book) {
         Some((stored, by)) => (Precision { stored, ..precision }, by),
         None => (precision, provenance),
@@ -753,7 +753,7 @@ fn vae_precision(family: &Family, disable_autocast: bool, book: &mut Book) -> (P
     }
     let by = if decode_by == Provenance::RuntimeDefault { stored_by } else { decode_by };
     book.derive("vae_autocast_weight_copies", cast_cache, by);
-    (Precision { stored: Storage::Plain(stored), computed, cast_cache, keep_fp32: false }, by)
+    (Precision { stored: Storage::Plain(stored), computed, autocast, cast_cache, keep_fp32: false }, by)
 }
 
 /// Tiling that is in effect, and whether decoding goes frame by frame with cached features.

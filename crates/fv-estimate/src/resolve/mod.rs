@@ -195,7 +195,7 @@ fn dtype_word(dtype: Dtype) -> &'static str {
 
 /// Stored and computed alike.
 fn plain(dtype: Dtype) -> Precision {
-    Precision { stored: Storage::Plain(dtype), computed: dtype, cast_cache: false, keep_fp32: false }
+    Precision { stored: Storage::Plain(dtype), computed: dtype, autocast: false, cast_cache: false, keep_fp32: false }
 }
 
 fn placement_value(placement: Placement) -> Value {

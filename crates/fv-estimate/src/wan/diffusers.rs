@@ -49,7 +49,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     let latent_dims = |channels: u64| {
         [("batch", latent.batch), ("channels", channels), ("frames", latent.frames), ("height", latent.height), ("width", latent.width)]
     };
-    let coder = Coder { vae: wan.vae, act: act(Role::Vae), workspace: true };
+    let coder = Coder::diffusers(wan.vae, act(Role::Vae));
     let image_to_video = request.references > 0;
 
     load_stage(&mut p, &mut residency);

@@ -9,9 +9,15 @@ pub mod component;
 pub mod diffusers;
 pub mod diffusers_dit;
 pub mod diffusers_vae;
+pub mod fastvideo;
+pub mod fastvideo_dit;
+mod fastvideo_text;
+pub mod fastvideo_vae;
 pub mod geometry;
 pub mod model;
 pub mod residency;
+#[cfg(test)]
+mod simulated;
 pub mod text;
 pub mod weights;
 

@@ -5,7 +5,7 @@ use fv_spec::estimate::BufferKind::{Staging, Weights, Workspace};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
 use super::model::{Encoder, Lowered, Wan};
-use super::text;
+use super::{fastvideo_text, text};
 use super::weights::Parameter;
 use crate::pinned;
 use crate::program::{Builder, List, Site, Tensor};
@@ -28,6 +28,8 @@ sites! {
     STREAMED "streamed block" Staging "wan.weights.streamed";
     LEAF "streamed layer" Staging "wan.weights.streamed";
     GATHERED "gathered unit" Staging "wan.weights.gathered";
+    ARRIVED "weights of all ranks" Staging "wan.weights.gathered";
+    QUANTISING "matrix being quantised" Staging "wan.weights.quantised";
     LIBRARY "matrix library workspace" Workspace "library.workspace";
 }
 
@@ -68,34 +70,51 @@ struct Module {
     blocks: u64,
     block: Vec<Stored>,
     rest: Vec<Stored>,
+    /// Ranks over which each tensor is divided while it rests.
+    shard: u64,
+    /// What a runtime loads before it quantises: a block and the rest.
+    unquantised: Option<(Vec<Stored>, Vec<Stored>)>,
     /// Its weights on the device.
     weights: List,
     present: bool,
 }
 
 impl Module {
-    fn block_bytes(&self) -> u64 {
-        self.block.iter().map(|t| t.bytes()).sum()
-    }
-
-    fn rest_bytes(&self) -> u64 {
-        self.rest.iter().map(|t| t.bytes()).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.rest_bytes().saturating_add(self.block_bytes().saturating_mul(self.blocks))
+    /// A tensor as it rests on one rank.
+    fn resting(&self, tensor: Stored) -> Stored {
+        Stored { elements: tensor.elements.div_ceil(self.shard), ..tensor }
     }
 
     fn load(&mut self, p: &mut Builder) {
         for tensor in &self.rest {
-            place(p, site(self.role), *tensor, self.weights);
+            place(p, site(self.role), self.resting(*tensor), self.weights);
         }
         p.repeat_opaque(self.blocks, |p| {
             for tensor in &self.block {
-                place(p, site(self.role), *tensor, self.weights);
+                place(p, site(self.role), self.resting(*tensor), self.weights);
             }
         });
         self.present = true;
+    }
+
+    /// What loading an unquantised transformer and quantising it in place takes before it is there: all of it in its own type,
+    /// and two copies of a matrix on the way.
+    fn load_unquantised(&self, p: &mut Builder) {
+        let Some((block, rest)) = &self.unquantised else { return };
+        let all = p.list();
+        for tensor in rest {
+            place(p, site(self.role), *tensor, all);
+        }
+        p.repeat_opaque(self.blocks, |p| {
+            for tensor in block {
+                place(p, site(self.role), *tensor, all);
+            }
+        });
+        if let Some(matrix) = block.iter().max_by_key(|t| t.elements) {
+            p.touch(&QUANTISING, &[("copies", 2), ("parameters", matrix.elements)], matrix.size);
+        }
+        p.release_list(all);
+        p.empty_cache();
     }
 
     fn unload(&mut self, p: &mut Builder) {
@@ -103,14 +122,27 @@ impl Module {
         self.present = false;
     }
 
-    /// Host bytes of `weights` weights: page-locked or not.
-    fn host(&self, pinned: bool, rounding: bool) -> HostBytes {
+    /// Host bytes of the weights of so many blocks, and of what is outside them: page-locked or not.
+    fn host_of(&self, blocks: u64, rest: bool, pinned: bool, rounding: bool) -> HostBytes {
+        let rest = if rest { self.rest.as_slice() } else { &[] };
+        let sizes = rest.iter().map(|t| (*t, 1)).chain(self.block.iter().map(|t| (*t, blocks)));
+        let mut sizes = sizes.map(|(tensor, count)| (self.resting(tensor).bytes(), count));
         if !pinned {
-            return HostBytes { pageable_bytes: self.bytes(), ..HostBytes::default() };
+            let bytes = sizes.fold(0_u64, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(count)));
+            return HostBytes { pageable_bytes: bytes, ..HostBytes::default() };
         }
-        let sizes = self.rest.iter().map(|t| (t.bytes(), 1)).chain(self.block.iter().map(|t| (t.bytes(), self.blocks)));
-        let bytes = if rounding { pinned::pinned_bytes(sizes) } else { pinned::registered_bytes(sizes) };
+        let bytes = if rounding { pinned::pinned_bytes(&mut sizes) } else { pinned::registered_bytes(&mut sizes) };
         HostBytes { pinned_bytes: bytes.unwrap_or(u64::MAX >> 12), ..HostBytes::default() }
+    }
+
+    fn host(&self, pinned: bool, rounding: bool) -> HostBytes {
+        self.host_of(self.blocks, true, pinned, rounding)
+    }
+
+    /// The units that FSDP gathers a text encoder in.
+    fn text_units(&self) -> fastvideo_text::Units {
+        let unit = |list: &[Stored]| list.iter().map(|t| (t.elements, t.size)).collect();
+        fastvideo_text::Units::of(unit(&self.block), unit(&self.rest))
     }
 }
 
@@ -150,6 +182,20 @@ enum Kind {
     Leaf {
         size: u64,
     },
+    /// Sharded weights, gathered block by block; what is outside the blocks is gathered once and stays.
+    Sharded {
+        block: Vec<Stored>,
+        rest: Vec<Stored>,
+        shard: u64,
+        /// Whether shards rest on the host.
+        from_host: bool,
+        /// The last block as it was gathered, which is dropped once the next is there.
+        gathered: List,
+        next: List,
+        /// The block at work, and what stays.
+        used: List,
+        root: List,
+    },
 }
 
 impl Streams {
@@ -168,8 +214,18 @@ impl Streams {
 
     /// Before the first forward pass: where blocks follow each other in a circle, the first is fetched once.
     pub fn prime(&mut self, p: &mut Builder) {
-        if let Kind::Blocks { block, current, group, kept: true, .. } = &self.kind {
-            Self::fetch(p, block, *group, *current);
+        match &self.kind {
+            Kind::Blocks { block, current, group, kept: true, .. } => Self::fetch(p, block, *group, *current),
+            Kind::Sharded { rest, root, next, .. } => {
+                for tensor in rest {
+                    place(p, &ARRIVED, *tensor, *next);
+                }
+                for tensor in rest {
+                    place(p, &GATHERED, *tensor, *root);
+                }
+                p.release_list(*next);
+            }
+            _ => {}
         }
     }
 
@@ -197,18 +253,42 @@ impl Streams {
 
     /// A group of blocks begins.
     pub fn begin_group(&mut self, p: &mut Builder) {
-        if let Kind::Blocks { block, current, next, prefetch, group, .. } = &self.kind {
-            Self::fetch(p, block, *group, if *prefetch { *next } else { *current });
+        match &self.kind {
+            Kind::Blocks { block, current, next, prefetch, group, .. } => {
+                Self::fetch(p, block, *group, if *prefetch { *next } else { *current });
+            }
+            Kind::Sharded { block, shard, from_host, gathered, next, used, .. } => {
+                let shards = p.list();
+                if *from_host {
+                    for tensor in block {
+                        place(p, &STREAMED, Stored { elements: tensor.elements.div_ceil(*shard), ..*tensor }, shards);
+                    }
+                }
+                for tensor in block {
+                    place(p, &ARRIVED, *tensor, *next);
+                }
+                p.release_list(shards);
+                p.release_list(*gathered);
+                p.move_list(*next, *gathered);
+                for tensor in block {
+                    place(p, &GATHERED, *tensor, *used);
+                }
+            }
+            _ => {}
         }
     }
 
     /// A group of blocks ends.
     pub fn end_group(&mut self, p: &mut Builder) {
-        if let Kind::Blocks { current, next, prefetch, .. } = &self.kind {
-            p.release_list(*current);
-            if *prefetch {
-                p.move_list(*next, *current);
+        match &self.kind {
+            Kind::Blocks { current, next, prefetch, .. } => {
+                p.release_list(*current);
+                if *prefetch {
+                    p.move_list(*next, *current);
+                }
             }
+            Kind::Sharded { used, .. } => p.release_list(*used),
+            _ => {}
         }
     }
 
@@ -246,7 +326,9 @@ impl<'a> Residency<'a> {
     pub fn new(wan: &Wan, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
         let mut modules = Vec::new();
         let mut missing = Vec::new();
+        let fastvideo = settings.runtime == Runtime::FastVideo;
         for role in ROLES {
+            let transformer = matches!(role, Role::Transformer | Role::Transformer2);
             let whole = |list: Vec<Parameter>| (0, Vec::new(), list);
             let (blocks, block, rest) = match role {
                 Role::Transformer => (wan.dit.blocks, wan.dit.block_tensors(), wan.dit.other_tensors()),
@@ -255,6 +337,10 @@ impl<'a> Residency<'a> {
                     None => continue,
                 },
                 Role::Vae => whole(wan.vae.tensors(wan.halves)),
+                Role::TextEncoder if fastvideo => match &wan.text {
+                    Some(encoder) => fastvideo_text::tensors(encoder, settings.tensor_parallel.into()),
+                    None => continue,
+                },
                 Role::TextEncoder | Role::ImageEncoder => match if role == Role::TextEncoder { &wan.text } else { &wan.image } {
                     Some(encoder) => text::tensors(encoder),
                     None => continue,
@@ -265,15 +351,36 @@ impl<'a> Residency<'a> {
                 missing.push(Reason::new("unresolved-component", format!("no settings were resolved for the {}", role.word())));
                 continue;
             };
-            let stored = |list: Vec<Parameter>| list.into_iter().map(|parameter| stored(parameter, component)).collect::<Option<Vec<_>>>();
-            let (Some(block), Some(rest)) = (stored(block), stored(rest)) else {
+            let stored = |list: &[Parameter]| list.iter().map(|parameter| stored(*parameter, component)).collect::<Option<Vec<_>>>();
+            let (Some(mut stored_block), Some(mut stored_rest)) = (stored(&block), stored(&rest)) else {
                 missing.push(Reason::new(
                     "uncovered-storage",
                     format!("the rules do not cover {:?} for the {}", component.precision.stored, role.word()),
                 ));
                 continue;
             };
-            modules.push(Module { role, component: *component, blocks, block, rest, weights: p.list(), present: false });
+            let quantised = fastvideo && transformer && !matches!(component.precision.stored, Storage::Plain(_));
+            let unquantised = quantised.then(|| {
+                let plain = |list: &[Parameter]| list.iter().map(|t| Stored { elements: t.elements, size: 2, scales: 0 }).collect();
+                (plain(&block), plain(&rest))
+            });
+            if quantised && matches!(component.placement, Placement::Streamed { .. }) {
+                // Quantised matrices are buffers, which the hook that moves a block's parameters leaves where they are.
+                let (matrices, others): (Vec<Stored>, Vec<Stored>) = stored_block.into_iter().partition(|t| t.scales > 0);
+                stored_block = others;
+                stored_rest.extend((0..blocks).flat_map(|_| matrices.iter().copied()));
+            }
+            modules.push(Module {
+                role,
+                component: *component,
+                blocks,
+                block: stored_block,
+                rest: stored_rest,
+                shard: if fastvideo && transformer { settings.shard.max(1).into() } else { 1 },
+                unquantised,
+                weights: p.list(),
+                present: false,
+            });
         }
         if !missing.is_empty() {
             return Err(missing);
@@ -297,12 +404,22 @@ impl<'a> Residency<'a> {
                 self.leave(p, before);
             }
         }
+        // FastVideo also brings back what it moved out although it was to stay.
         if let Some(module) = self.module(role)
-            && matches!(module.component.placement, Placement::Moved { .. })
+            && matches!(module.component.placement, Placement::Moved { .. } | Placement::Resident)
             && !module.present
         {
             p.phase("move_in");
             module.load(p);
+        }
+    }
+
+    /// Moves a component to the host whatever its placement says.
+    pub(super) fn evict(&mut self, p: &mut Builder, role: Role) {
+        if let Some(module) = self.module(role)
+            && module.present
+        {
+            module.unload(p);
         }
     }
 
@@ -324,6 +441,7 @@ impl<'a> Residency<'a> {
     pub fn streams(&mut self, p: &mut Builder, role: Role) -> Streams {
         let Some(module) = self.modules.iter().find(|m| m.role == role) else { return Streams::whole() };
         let kind = match module.component.placement {
+            Placement::Streamed { resident, .. } if u64::from(resident) >= module.blocks => Kind::Whole,
             Placement::Streamed { prefetch, group, rest_resident, resident, .. } => Kind::Blocks {
                 resident: resident.into(),
                 block: module.block.clone(),
@@ -336,6 +454,16 @@ impl<'a> Residency<'a> {
                 kept: self.settings.runtime == Runtime::FastVideo,
             },
             Placement::Leaf { .. } => Kind::Leaf { size: module.rest.iter().map(|t| t.size).min().unwrap_or(2) },
+            placement if module.shard > 1 || placement == Placement::Gathered => Kind::Sharded {
+                block: module.block.clone(),
+                rest: module.rest.clone(),
+                shard: module.shard,
+                from_host: placement == Placement::Gathered,
+                gathered: p.list(),
+                next: p.list(),
+                used: p.list(),
+                root: p.list(),
+            },
             _ => Kind::Whole,
         };
         Streams { site: site(role), kind }
@@ -368,6 +496,11 @@ impl<'a> Residency<'a> {
                 format!("the {} has no geometry in the catalog and no rule gives an allowance: its activations are unknown", role.word()),
             ));
         }
+        if self.settings.runtime == Runtime::FastVideo && role == Role::TextEncoder && encoder.geometry {
+            let gathered = units.gathered.then(|| module.text_units());
+            let ranks = self.settings.tensor_parallel.into();
+            return Ok(fastvideo_text::forward(p, encoder, gathered.as_ref(), tokens, act, ranks));
+        }
         Ok(text::forward(p, encoder, &units, &GATHERED, &LEAF, batch, tokens, act))
     }
 
@@ -378,26 +511,14 @@ impl<'a> Residency<'a> {
         for module in &self.modules {
             let rounding = self.settings.pinned_rounding;
             let bytes = match module.component.placement {
-                Placement::Resident => HostBytes::default(),
-                Placement::Moved { .. } if module.present => HostBytes::default(),
+                Placement::Resident | Placement::Moved { .. } if module.present => HostBytes::default(),
+                Placement::Resident => module.host(false, rounding),
                 Placement::Moved { pinned } | Placement::Leaf { pinned } => module.host(pinned, rounding),
                 Placement::Streamed { pinned, resident, rest_resident, .. } => {
-                    let mut held = module.host(pinned, rounding);
-                    if resident > 0 || rest_resident {
-                        let part = Module {
-                            role: module.role,
-                            component: module.component,
-                            blocks: module.blocks.saturating_sub(resident.into()),
-                            block: module.block.clone(),
-                            rest: if rest_resident { Vec::new() } else { module.rest.clone() },
-                            weights: module.weights,
-                            present: false,
-                        };
-                        held = part.host(pinned, rounding);
-                    }
-                    held
+                    module.host_of(module.blocks.saturating_sub(resident.into()), !rest_resident, pinned, rounding)
                 }
-                Placement::Gathered | Placement::Host => module.host(self.settings.pinned_host, false),
+                Placement::Gathered => module.host(self.settings.pinned_host, rounding),
+                Placement::Host => module.host(self.settings.pinned_host, false),
             };
             sum.pinned_bytes = sum.pinned_bytes.saturating_add(bytes.pinned_bytes);
             sum.pageable_bytes = sum.pageable_bytes.saturating_add(bytes.pageable_bytes);
@@ -407,6 +528,17 @@ impl<'a> Residency<'a> {
             pageable_bytes: self.host[at].pageable_bytes.max(sum.pageable_bytes),
             disk_bytes: 0,
         };
+    }
+
+    /// The host holds so many pageable bytes more during `stage`.
+    pub(super) fn host_also(&mut self, stage: StageName, pageable_bytes: u64) {
+        let at = StageName::ALL.iter().position(|s| *s == stage).unwrap_or(0);
+        self.host[at].pageable_bytes = self.host[at].pageable_bytes.saturating_add(pageable_bytes);
+    }
+
+    /// Something that the rules do not cover.
+    pub(super) fn uncovered(&mut self, reason: Reason) {
+        self.uncovered.push(reason);
     }
 
     /// A remark for the reader.
@@ -516,31 +648,54 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
     p.stage(StageName::Load);
     p.phase("weights");
     let fastvideo = residency.settings.runtime == Runtime::FastVideo;
-    residency.host_during(StageName::Load);
     for module in &mut residency.modules {
         match module.component.placement {
-            Placement::Resident => module.load(p),
-            Placement::Streamed { resident, rest_resident, .. } => {
-                if fastvideo {
-                    // The loader materialises the whole transformer on the device before its blocks are moved to the host.
-                    module.load(p);
-                    module.unload(p);
+            Placement::Resident => {
+                module.load_unquantised(p);
+                if module.shard > 1 {
+                    pass_by(p, module);
                 }
+                module.load(p);
+            }
+            Placement::Streamed { resident, rest_resident, .. } => {
+                module.load_unquantised(p);
+                let passing = p.list();
+                let resident = u64::from(resident).min(module.blocks);
                 if rest_resident {
-                    let (blocks, rest) = (module.blocks, std::mem::take(&mut module.rest));
-                    for tensor in &rest {
+                    for tensor in &module.rest {
                         place(p, site(module.role), *tensor, module.weights);
                     }
-                    module.rest = rest;
-                    p.repeat_opaque(u64::from(resident).min(blocks), |p| {
+                    p.repeat_opaque(resident, |p| {
                         for tensor in &module.block {
                             place(p, site(module.role), *tensor, module.weights);
                         }
                     });
                 }
+                if fastvideo {
+                    // The loader materialises the whole transformer on the device before its blocks are moved to the host.
+                    p.repeat_opaque(module.blocks - resident, |p| {
+                        for tensor in &module.block {
+                            place(p, site(module.role), *tensor, passing);
+                        }
+                    });
+                    p.release_list(passing);
+                }
             }
-            Placement::Moved { .. } if fastvideo && matches!(module.role, Role::Transformer | Role::Transformer2) => module.load(p),
+            Placement::Moved { .. } if fastvideo && matches!(module.role, Role::Transformer | Role::Transformer2) => {
+                module.load_unquantised(p);
+                module.load(p);
+            }
+            Placement::Gathered if module.role == Role::TextEncoder => module.text_units().wrap(p, module.blocks),
+            Placement::Gathered => pass_by(p, module),
             _ => {}
         }
+    }
+    residency.host_during(StageName::Load);
+}
+
+/// Each tensor is whole on the device before it is divided over the ranks.
+fn pass_by(p: &mut Builder, module: &Module) {
+    if let Some(largest) = module.rest.iter().chain(&module.block).max_by_key(|t| t.bytes()) {
+        p.touch(&ARRIVED, &[("parameters", largest.elements)], largest.size);
     }
 }
