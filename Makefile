@@ -5,11 +5,13 @@ FV := target/debug/fv-catalog
 
 .PHONY: run test docs bench deny fuzz
 
-run: ## check the catalog, compile it, preview fastwan21
+run: ## check the catalog, compile it, preview fastwan21, and say whether it fits on a 24 GB and a 12 GB card
 	$(CARGO) build --quiet -p fv-catalog
 	$(FV) --check
 	$(FV) build --out target/catalog
 	$(FV) --preview fastwan21
+	$(FV) estimate fastwan21 --hardware rtx-4090-24gb
+	$(FV) estimate fastwan21 --hardware rtx-3060-12gb
 
 test: ## everything that needs no GPU
 	tests/run.sh

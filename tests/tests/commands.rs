@@ -68,6 +68,8 @@ fn faulty() -> Sources {
 fn transcripts() {
     let place = Place::with(&base());
     write_sources(&faulty(), &place.path("faulty"));
+    write_sources(&Sources::read(&root().join("tests/small")).expect("tests/small"), &place.path("small"));
+    fs::copy(root().join("tests/data/device.json"), place.path("device.json")).expect("copied");
     // The only test here that looks at the current folder.
     std::env::set_current_dir(place.0.path()).expect("the folder is there");
     trycmd::TestCases::new().register_bin("fv-catalog", program()).case(root().join("tests/cmd/*.md")).run();

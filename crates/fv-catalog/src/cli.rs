@@ -17,12 +17,12 @@ use fv_catalog::{
 
 use crate::commands;
 
-/// Checks, compiles and answers questions about the capacity catalog of video-diffusion models.
+/// Will it fit? Estimates for video-diffusion models, and the catalog that they rest on.
 #[derive(Debug, Parser)]
 #[command(name = "fv-catalog", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
 #[command(
-    after_help = "Exit codes: 0 done, 1 findings, 2 usage or I/O.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
+    after_help = "Exit codes: 0 done, 1 findings or a request that does not fit, 2 usage or I/O.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
 )]
 struct Cli {
     /// Check the authored catalog and write nothing
@@ -122,6 +122,16 @@ enum Command {
     },
     /// Check again whenever a file of the catalog is saved
     Watch,
+    /// Say whether a request fits, where the memory goes and how sure that is
+    Estimate(commands::estimate::EstimateArgs),
+    /// Say where every byte of an estimate comes from
+    Explain(commands::estimate::EstimateArgs),
+    /// Judge the recorded runs of a model: which apply, which may, which do not
+    Match(commands::estimate::MatchArgs),
+    /// Estimate, and let runs that apply decide
+    Assess(commands::estimate::AssessArgs),
+    /// List the devices that a request fits on
+    Recommend(commands::estimate::RecommendArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -247,6 +257,11 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::ImportLog(arguments) => commands::import::import_log(context, &arguments),
         Command::AddRun { file } => commands::add_run::add_run(context, &file),
         Command::Watch => commands::check::watch(context),
+        Command::Estimate(arguments) => commands::estimate::estimate(context, &arguments),
+        Command::Explain(arguments) => commands::estimate::explain(context, &arguments),
+        Command::Match(arguments) => commands::estimate::match_runs(context, &arguments),
+        Command::Assess(arguments) => commands::estimate::assess(context, &arguments),
+        Command::Recommend(arguments) => commands::estimate::recommend(context, &arguments),
         Command::Completions { shell } => completions(context, shell),
     }
 }
@@ -309,6 +324,15 @@ impl Context {
         }
     }
 
+    /// Whether answers are coloured.
+    pub(crate) fn paints(&self) -> bool {
+        match self.global.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+        }
+    }
+
     /// Writes findings: for people to the error stream, for machines to the output stream.
     pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
         let Self { global, out, err, color } = self;
@@ -332,6 +356,12 @@ impl Context {
             format => Ok(format),
         }
     }
+}
+
+/// Columns of the terminal; answers that go elsewhere do not depend on where they are asked for.
+pub(crate) fn width() -> usize {
+    let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    terminal.map_or(100, |(terminal_size::Width(columns), _)| columns.into())
 }
 
 /// `catalog/` here or in a folder above, as far as a repository may be deep.

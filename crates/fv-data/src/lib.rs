@@ -3,10 +3,15 @@
 //! The JSON under `data/` is written by `fv-catalog build` and never by hand; a test fails when it is not what
 //! the authored catalog compiles to.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use fv_spec::compiled::{Device, HardwareFile, Index, Model, RulesFile, VERSION};
+use fv_spec::compiled::{Device, HardwareFile, Index, Model, ModelSummary, RulesFile, VERSION};
 use serde_json::Value;
+
+pub use store::Store;
+
+mod store;
 
 static INDEX: &str = include_str!("../data/index.json");
 static HARDWARE: &str = include_str!("../data/hardware.json");
@@ -51,6 +56,20 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// The error with the folder before the name of the file.
+    fn below(mut self, root: &str) -> Self {
+        if !root.is_empty() {
+            match &mut self {
+                Self::Missing { file } | Self::Malformed { file, .. } | Self::Version { file, .. } | Self::Identity { file, .. } => {
+                    *file = format!("{root}/{file}");
+                }
+            }
+        }
+        self
+    }
+}
+
 /// A compiled catalog in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Catalog {
@@ -75,43 +94,17 @@ impl Catalog {
 
     /// Reads a compiled catalog; `file` returns the text at a path relative to the index.
     pub fn read(file: impl Fn(&str) -> Option<String>) -> Result<Self, ReadError> {
-        let index: Index = read(&file, "index.json")?;
-        for path in [&index.hardware_url, &index.rules_url].into_iter().chain(index.models.iter().map(|model| &model.path)) {
-            // What a catalog names is read and written below its own folder.
-            if path.starts_with('/') || path.contains(['\\', ':']) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(identity("index.json", format!("{path:?} is not a path below the index")));
-            }
-        }
+        let file = |path: &str| file(path).map(Cow::Owned);
+        let index = index(&file)?;
         let hardware: HardwareFile = read(&file, &index.hardware_url)?;
         let rules = read(&file, &index.rules_url)?;
         let mut models = BTreeMap::new();
         for summary in &index.models {
-            let model: Model = read(&file, &summary.path)?;
-            if !is_id(&summary.id) || summary.path != format!("models/{}.json", summary.id) {
-                return Err(identity("index.json", format!("{:?} at {:?} is not models/<id>.json", summary.id, summary.path)));
-            }
-            let disagreement =
-                [("id", &model.id, &summary.id), ("name", &model.name, &summary.name), ("model_id", &model.model_id, &summary.model_id)]
-                    .into_iter()
-                    .find(|(_, here, there)| here != there);
-            if let Some((field, here, there)) = disagreement {
-                return Err(identity(&summary.path, format!("{field} is {here:?}, the index says {there:?}")));
-            }
-            if models.insert(summary.id.clone(), model).is_some() {
+            if models.insert(summary.id.clone(), model(&file, summary)?).is_some() {
                 return Err(identity("index.json", format!("model {:?} is listed twice", summary.id)));
             }
         }
-        let mut seen = BTreeSet::new();
-        for device in &hardware.devices {
-            for name in std::iter::once(&device.id).chain(&device.aliases) {
-                if !seen.insert(name.to_lowercase()) {
-                    return Err(identity(&index.hardware_url, format!("{name:?} names two devices")));
-                }
-            }
-            if !(device.memory_gb.is_finite() && device.memory_gb > 0.0) {
-                return Err(identity(&index.hardware_url, format!("memory_gb of {:?} is not positive", device.id)));
-            }
-        }
+        sound(&index.hardware_url, &hardware.devices)?;
         Ok(Self { models, devices: hardware.devices, rules })
     }
 
@@ -137,16 +130,65 @@ fn identity(file: &str, message: String) -> ReadError {
     ReadError::Identity { file: file.to_owned(), message }
 }
 
-fn read<T: serde::de::DeserializeOwned>(file: &impl Fn(&str) -> Option<String>, path: &str) -> Result<T, ReadError> {
+/// Returns the text at a path relative to the index.
+type Files<'a> = dyn Fn(&str) -> Option<Cow<'static, str>> + 'a;
+
+fn index(file: &Files<'_>) -> Result<Index, ReadError> {
+    let index: Index = read(file, "index.json")?;
+    for path in [&index.hardware_url, &index.rules_url].into_iter().chain(index.models.iter().map(|model| &model.path)) {
+        // What a catalog names is read and written below its own folder.
+        if path.starts_with('/') || path.contains(['\\', ':']) || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(identity("index.json", format!("{path:?} is not a path below the index")));
+        }
+    }
+    Ok(index)
+}
+
+fn model(file: &Files<'_>, summary: &ModelSummary) -> Result<Model, ReadError> {
+    let model: Model = read(file, &summary.path)?;
+    if !is_id(&summary.id) || summary.path != format!("models/{}.json", summary.id) {
+        return Err(identity("index.json", format!("{:?} at {:?} is not models/<id>.json", summary.id, summary.path)));
+    }
+    let disagreement =
+        [("id", &model.id, &summary.id), ("name", &model.name, &summary.name), ("model_id", &model.model_id, &summary.model_id)]
+            .into_iter()
+            .find(|(_, here, there)| here != there);
+    if let Some((field, here, there)) = disagreement {
+        return Err(identity(&summary.path, format!("{field} is {here:?}, the index says {there:?}")));
+    }
+    Ok(model)
+}
+
+/// Devices whose names are their own and whose memory is a size.
+fn sound(file: &str, devices: &[Device]) -> Result<(), ReadError> {
+    let mut seen = BTreeSet::new();
+    for device in devices {
+        for name in std::iter::once(&device.id).chain(&device.aliases) {
+            if !seen.insert(name.to_lowercase()) {
+                return Err(identity(file, format!("{name:?} names two devices")));
+            }
+        }
+        if !(device.memory_gb.is_finite() && device.memory_gb > 0.0) {
+            return Err(identity(file, format!("memory_gb of {:?} is not positive", device.id)));
+        }
+    }
+    Ok(())
+}
+
+fn read<T: serde::de::DeserializeOwned>(file: &Files<'_>, path: &str) -> Result<T, ReadError> {
     let text = file(path).ok_or_else(|| ReadError::Missing { file: path.to_owned() })?;
     let malformed = |source| ReadError::Malformed { file: path.to_owned(), source };
     let value: Value = serde_json::from_str(&text).map_err(malformed)?;
-    match &value["version"] {
-        Value::Number(version) if version.as_u64() == Some(u64::from(VERSION)) => {}
-        Value::Null => return Err(identity(path, "no format version".to_owned())),
-        found => return Err(ReadError::Version { file: path.to_owned(), found: found.to_string() }),
-    }
+    version(path, &value["version"])?;
     T::deserialize(value).map_err(malformed)
+}
+
+fn version(path: &str, found: &Value) -> Result<(), ReadError> {
+    match found {
+        Value::Number(version) if version.as_u64() == Some(u64::from(VERSION)) => Ok(()),
+        Value::Null => Err(identity(path, "no format version".to_owned())),
+        found => Err(ReadError::Version { file: path.to_owned(), found: found.to_string() }),
+    }
 }
 
 /// Longer names resemble nothing here; comparing them would only take time.

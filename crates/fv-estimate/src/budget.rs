@@ -234,7 +234,7 @@ pub struct Budget {
     pub host_bytes: Option<u64>,
     /// What a process takes beside its allocator: part of every device peak.
     pub fixed: FixedCosts,
-    /// Why the budget is unknown.
+    /// Why the budget, or what is compared with it, is unknown.
     pub reasons: Vec<Reason>,
     /// Assumptions and remarks.
     pub notes: Vec<String>,
@@ -298,9 +298,9 @@ pub fn budget(device: Option<&DeviceSpec>, asked: &Asked, fixed: &FixedCosts) ->
         notes: Vec::new(),
     };
     let Some(device) = device else {
-        for (given, what) in [(asked.partition.is_some(), "partition"), (asked.allocation_gb.is_some(), "allocation")] {
+        for (given, what) in [(asked.partition.is_some(), "a partition"), (asked.allocation_gb.is_some(), "an allocation")] {
             if given {
-                errors.push(InputError::new("no-hardware", format!("a {what} needs the device that it is part of")));
+                errors.push(InputError::new("no-hardware", format!("{what} needs the device that it is part of")));
             }
         }
         budget.reasons.push(Reason::new("no-hardware", "no device was chosen"));

@@ -133,7 +133,7 @@ impl Workload {
             outcome.overall = Verdict::Unknown;
             outcome.device = Verdict::Unknown;
             outcome.reasons.splice(0..0, self.unknown.iter().cloned());
-        } else if self.evaluated.is_none() {
+        } else if self.evaluated.is_none() || !budget.reasons.is_empty() {
             outcome.overall = Verdict::Unknown;
         }
         outcome
@@ -207,7 +207,7 @@ impl Workload {
             request: self.request,
             status: outcome.overall,
             reasons: outcome.reasons.clone(),
-            capacity_gib: self.capacity(budget).map(|device| in_gib(device.value)).filter(|_| self.unknown.is_empty()),
+            capacity_gib: self.capacity(budget).map(|device| in_gib(device.value)).filter(|_| outcome.overall != Verdict::Unknown),
             memory: budget.report(),
             host: outcome.host_report(),
             shortfall,

@@ -9,6 +9,9 @@
 //! * [`spread`]: how far measured peaks lie from derived ones.
 //! * [`evidence`]: reference runs judged against a configuration, and what they add to an estimate.
 //! * [`recommend`]: devices and deployments for a request.
+//! * [`place`]: a workload on a device: formats and budget.
+//! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
+//! * [`render`]: answers as text for people.
 //! * [`error`]: input that nothing can be estimated from.
 
 pub mod budget;
@@ -17,9 +20,12 @@ pub mod device;
 pub mod error;
 pub mod estimate;
 pub mod evidence;
+pub mod heuristics;
 pub mod pinned;
+pub mod place;
 pub mod program;
 pub mod recommend;
+pub mod render;
 pub mod resolve;
 pub mod settings;
 pub mod spread;

@@ -481,3 +481,28 @@ pub struct Recommendations {
     /// Not known, with the reason.
     pub unknown: Vec<Recommendation>,
 }
+
+/// A rule of thumb that the catalog's documentation describes. It is no part of the estimate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Heuristic {
+    /// `feature_cache` or `output_buffers`.
+    pub name: String,
+    /// What it gives; absent where a fact is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The formula with its numbers, or which fact is missing.
+    pub formula: String,
+}
+
+/// An estimate with the rules of thumb beside it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Explanation {
+    /// Format version.
+    pub version: u32,
+    /// The estimate, on which the heuristics have no influence.
+    pub estimate: Estimate,
+    /// Rules of thumb for the decoder.
+    pub heuristics: Vec<Heuristic>,
+}

@@ -1,4 +1,4 @@
-//! JSON Schemas of the authored and compiled files, generated from the types.
+//! JSON Schemas of the authored and compiled files and of the estimator's answers, generated from the types.
 //!
 //! `Option` means "may be left out", never `null`; enumerations are plain `enum` lists; there is no `anyOf`.
 //! So every violation points at one key or value, and editors can complete the rest.
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     authored::{Component, ComponentUse, Coverage, Hardware, Manifest, Role},
-    compiled,
+    compiled, estimate,
     family::{ComponentType, FAMILIES, GeometryKind, geometry_kind},
     units::{Count, MAX_JSON_INTEGER},
 };
@@ -50,6 +50,11 @@ static FILES: &[(&str, Make)] = &[
     ("compiled-hardware.schema.json", || root::<compiled::HardwareFile>("Compiled hardware.json")),
     ("compiled-model.schema.json", || root::<compiled::Model>("Compiled models/<id>.json")),
     ("compiled-rules.schema.json", || root::<compiled::RulesFile>("Compiled rules.json")),
+    ("estimate.schema.json", || root::<estimate::Estimate>("fv-catalog estimate --format json")),
+    ("explain.schema.json", || root::<estimate::Explanation>("fv-catalog explain --format json")),
+    ("match.schema.json", || root::<estimate::EvidenceMatch>("fv-catalog match --format json")),
+    ("assess.schema.json", || root::<estimate::Assessment>("fv-catalog assess --format json")),
+    ("recommend.schema.json", || root::<estimate::Recommendations>("fv-catalog recommend --format json")),
 ];
 
 fn root<T: JsonSchema>(title: &str) -> Value {

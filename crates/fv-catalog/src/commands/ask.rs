@@ -1,0 +1,374 @@
+//! What the estimator's commands are asked: a model and its deployment, a request, settings, and a device.
+
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use fv_catalog::{sources, yaml::short};
+use fv_data::Store;
+use fv_estimate::{
+    budget::{Asked, Budget},
+    device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes},
+    error::InputError,
+    estimate::Workload,
+    place,
+    resolve::Overrides,
+};
+use fv_spec::{
+    authored::{MemoryType, Runtime},
+    compiled::{Example, Model, RulesFile},
+    request::PartialRequest,
+};
+use serde_json::Value;
+
+use crate::cli::{Context, Origin, Stop};
+
+/// A description of a device is a few lines.
+const MAX_DEVICE_BYTES: u64 = 1 << 20;
+
+/// Which model, how it is run, and what is asked of it.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// A model, by id or checkpoint
+    #[arg(value_name = "MODEL", required_unless_present = "model")]
+    pub(crate) positional: Option<String>,
+    /// The model, in place of MODEL
+    #[arg(long, value_name = "MODEL", conflicts_with = "positional")]
+    pub(crate) model: Option<String>,
+    /// A deployment of the model; without it, its first
+    #[arg(long, value_name = "ID")]
+    pub(crate) deployment: Option<String>,
+    /// The first deployment with this runtime
+    #[arg(long, value_enum)]
+    pub(crate) runtime: Option<RuntimeName>,
+    #[command(flatten)]
+    request: RequestArgs,
+    /// An effective setting by the runtime's own name; VALUE is JSON, or text
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting, help_heading = "Settings")]
+    set: Vec<(String, Value)>,
+    /// An environment variable over those of the deployment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Settings")]
+    env: Vec<(String, String)>,
+}
+
+/// A request; what is left out comes from the deployment, then from the family.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Request")]
+struct RequestArgs {
+    /// Pixel rows
+    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true)]
+    height: Option<u32>,
+    /// Pixel columns
+    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true)]
+    width: Option<u32>,
+    /// Frames of the video
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "seconds")]
+    frames: Option<u32>,
+    /// Its duration in place of --frames
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    seconds: Option<f64>,
+    /// Videos generated together
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    batch: Option<u32>,
+    /// Scale of classifier-free guidance; 1 is none
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
+    guidance: Option<f64>,
+    /// Denoising steps
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    steps: Option<u32>,
+    /// Tokens that the text encoder is given
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    text_tokens: Option<u32>,
+    /// Conditioning images, clips or audio tracks
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    reference: Option<u32>,
+}
+
+/// A device and what of it may be used.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct On {
+    /// A device of the catalog, by id or alias
+    #[arg(long, value_name = "ID", group = "device")]
+    pub(crate) hardware: Option<String>,
+    /// A device with memory of its own that the catalog does not hold
+    #[arg(long, value_name = "GIB", group = "device", allow_negative_numbers = true)]
+    vram_gib: Option<f64>,
+    /// A device that a JSON file describes
+    #[arg(long, value_name = "FILE", group = "device")]
+    device_file: Option<PathBuf>,
+    /// Host memory of that device
+    #[arg(long, value_name = "GIB", requires = "vram_gib", conflicts_with_all = ["host_gb", "hardware", "device_file"], allow_negative_numbers = true)]
+    ram_gib: Option<f64>,
+    /// Its software stack; without it, cuda
+    #[arg(long, value_name = "NAME", requires = "vram_gib", conflicts_with_all = ["hardware", "device_file"])]
+    backend: Option<String>,
+    /// Formats that it handles, such as fp16,bf16,fp8
+    #[arg(long, value_name = "LIST", requires = "vram_gib", conflicts_with_all = ["hardware", "device_file"])]
+    dtypes: Option<String>,
+    /// A partition of the device
+    #[arg(long, value_name = "ID")]
+    pub(crate) partition: Option<String>,
+    /// What is provisioned of the device, in GB (10^9 bytes)
+    #[arg(long, value_name = "GB", allow_negative_numbers = true)]
+    pub(crate) allocation_gb: Option<f64>,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// What of any device may be used.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct Limits {
+    /// The most that may be used of the device
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    memory_budget_gib: Option<f64>,
+    /// Host memory, in GB (10^9 bytes)
+    #[arg(long, value_name = "GB", allow_negative_numbers = true)]
+    host_gb: Option<f64>,
+    /// Device memory to leave to others
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    reserve_gib: Option<f64>,
+}
+
+/// The engine of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "kebab-case")]
+pub(crate) enum RuntimeName {
+    /// FastVideo
+    #[value(name = "fastvideo")]
+    FastVideo,
+    /// Diffusers
+    Diffusers,
+    /// FreeVideo
+    #[value(name = "freevideo")]
+    FreeVideo,
+    /// The runner of this project
+    FvRun,
+}
+
+impl RuntimeName {
+    fn runtime(self) -> Runtime {
+        match self {
+            Self::FastVideo => Runtime::FastVideo,
+            Self::Diffusers => Runtime::Diffusers,
+            Self::FreeVideo => Runtime::FreeVideo,
+            Self::FvRun => Runtime::FvRun,
+        }
+    }
+}
+
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = pair(text)?;
+    Ok((key, serde_json::from_str(&value).unwrap_or(Value::String(value))))
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    pair(text)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => Err("a name, `=` and a value".to_owned()),
+    }
+}
+
+impl Work {
+    fn name(&self) -> &str {
+        self.positional.as_deref().or(self.model.as_deref()).unwrap_or_default().trim()
+    }
+
+    /// The model that is meant.
+    pub(crate) fn find(&self, store: &Store) -> Result<Model, Stop> {
+        let name = self.name();
+        let Some(model) = store.model(name)? else {
+            if let Some(device) = store.device(name)? {
+                return Err(Stop::Usage(format!(
+                    "{:?} is the device {}; name a model, and the device after --hardware",
+                    short(name),
+                    device.id
+                )));
+            }
+            return Err(Stop::Usage(unknown("model with capacity facts", name, store.model_ids().into_iter())));
+        };
+        Ok(model)
+    }
+
+    /// The deployment that is meant.
+    pub(crate) fn example<'a>(&self, model: &'a Model) -> Result<&'a Example, Stop> {
+        let listed =
+            || model.examples.iter().map(|example| format!("{} ({})", example.id, example.runtime.word())).collect::<Vec<_>>().join(", ");
+        let runtime = self.runtime.map(RuntimeName::runtime);
+        if let Some(id) = &self.deployment {
+            let Some(example) = model.examples.iter().find(|example| example.id.eq_ignore_ascii_case(id)) else {
+                let near = fv_data::nearest(id, model.examples.iter().map(|example| example.id.as_str()));
+                let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
+                return Err(Stop::Usage(format!("{} has no deployment {:?}, only {}{hint}", model.id, short(id), listed())));
+            };
+            if let Some(runtime) = runtime.filter(|runtime| *runtime != example.runtime) {
+                return Err(Stop::Usage(format!(
+                    "deployment {} runs in {}, not in {}",
+                    example.id,
+                    example.runtime.word(),
+                    runtime.word()
+                )));
+            }
+            return Ok(example);
+        }
+        let found = model.examples.iter().find(|example| runtime.is_none_or(|runtime| runtime == example.runtime));
+        found.ok_or_else(|| match runtime {
+            Some(runtime) => Stop::Usage(format!("{} has no deployment in {}, only {}", model.id, runtime.word(), listed())),
+            None => Stop::Usage(format!("{} has no deployment", model.id)),
+        })
+    }
+
+    pub(crate) fn request(&self) -> PartialRequest {
+        let RequestArgs { height, width, frames, seconds, batch, guidance, steps, text_tokens, reference } = self.request;
+        PartialRequest {
+            height,
+            width,
+            num_frames: frames,
+            seconds,
+            batch,
+            guidance_scale: guidance,
+            num_inference_steps: steps,
+            text_tokens,
+            references: reference,
+        }
+    }
+
+    /// Settings and environment; some runtimes do otherwise where device and host share their memory.
+    pub(crate) fn overrides(&self, unified_memory: bool) -> Overrides {
+        Overrides { env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(), set: self.set.clone(), unified_memory }
+    }
+}
+
+impl Limits {
+    /// The limits in bytes; everything wrong is added to `errors`.
+    pub(crate) fn asked(&self, errors: &mut Vec<InputError>) -> Asked {
+        let mut bytes =
+            |what: &str, value: Option<f64>| value.and_then(|value| gib_to_bytes(what, value).map_err(|error| errors.push(error)).ok());
+        let memory_budget_bytes = bytes("`--memory-budget-gib`", self.memory_budget_gib);
+        // Leaving nothing to others is what happens without the flag, too.
+        let reserve_bytes = bytes("`--reserve-gib`", self.reserve_gib.filter(|reserve| reserve.to_bits() != 0));
+        Asked { memory_budget_bytes, reserve_bytes, host_gb: self.host_gb, ..Asked::default() }
+    }
+}
+
+/// A device, where one was chosen, and what of it may be used.
+pub(crate) struct Place {
+    pub(crate) device: Option<DeviceSpec>,
+    pub(crate) asked: Asked,
+    /// What is wrong with either, to be said together with what is wrong with the request.
+    errors: Vec<InputError>,
+}
+
+impl On {
+    /// The device that is meant.
+    pub(crate) fn find(&self, store: &Store) -> Result<Place, Stop> {
+        let mut errors = Vec::new();
+        let mut asked = self.limits.asked(&mut errors);
+        asked.partition.clone_from(&self.partition);
+        asked.allocation_gb = self.allocation_gb;
+        let described = match (&self.hardware, self.vram_gib, &self.device_file) {
+            (Some(name), _, _) => hardware(store, name)?.map(Some).map_err(|error| vec![error]),
+            (_, Some(vram), _) => from_flags(vram, self.ram_gib, self.backend.as_deref(), self.dtypes.as_deref()).map(Some),
+            (_, _, Some(path)) => custom_from_json(&device_file(path)?).map(Some),
+            _ => Ok(None),
+        };
+        let device = described.unwrap_or_else(|more| {
+            errors.extend(more);
+            None
+        });
+        Ok(Place { device, asked, errors })
+    }
+}
+
+/// A device of the catalog.
+pub(crate) fn hardware(store: &Store, name: &str) -> Result<Result<DeviceSpec, InputError>, Stop> {
+    let name = name.trim();
+    if let Some(device) = store.device(name)? {
+        return Ok(Ok(DeviceSpec::from(&device)));
+    }
+    let devices = store.devices()?;
+    let known = devices.iter().flat_map(|device| std::iter::once(&device.id).chain(&device.aliases)).map(String::as_str);
+    Ok(Err(InputError::new("unknown-hardware", unknown("device", name, known))))
+}
+
+fn device_file(path: &std::path::Path) -> Result<Value, Stop> {
+    let refuse = |why: String| Stop::Usage(format!("{}: {why}", path.display()));
+    let bytes = sources::bytes(path, MAX_DEVICE_BYTES).map_err(|(_, why)| refuse(why))?;
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    serde_json::from_slice(bytes).map_err(|error| refuse(format!("not JSON: {error}")))
+}
+
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = fv_data::nearest(name, known);
+    let hint =
+        if near.is_empty() { "`fv-catalog find WORDS` searches by name".to_owned() } else { format!("did you mean {}?", near.join(", ")) };
+    format!("no {what} is called {:?}; {hint}", short(name))
+}
+
+/// Wrong input, all of it.
+pub(crate) fn refused(errors: Vec<InputError>) -> Stop {
+    let mut messages: Vec<String> = Vec::new();
+    for error in errors {
+        // One slip can be met on two ways.
+        if !messages.contains(&error.message) {
+            messages.push(error.message);
+        }
+    }
+    Stop::Usage(messages.join("\nerror: "))
+}
+
+/// A workload and the budget it is compared with.
+pub(crate) struct Evaluated {
+    pub(crate) workload: Workload,
+    pub(crate) budget: Budget,
+}
+
+/// Evaluates a request on a device; everything wrong with either is said at once.
+pub(crate) fn evaluate(model: &Model, example: &Example, work: &Work, place: &Place, rules: &RulesFile) -> Result<Evaluated, Stop> {
+    let unified = place.device.as_ref().is_some_and(is_unified);
+    let workload = Workload::evaluate(model, example, &work.request(), &work.overrides(unified), rules, true);
+    let mut asked = place.asked.clone();
+    if place.device.is_none() && !place.errors.is_empty() {
+        // Without the device that was meant, parts of it would be called wrong, too.
+        (asked.partition, asked.allocation_gb) = (None, None);
+    }
+    let budget = place::offer(place.device.as_ref(), &asked, example.runtime, rules);
+    let budget = match (&place.errors[..], budget) {
+        ([], budget) => budget,
+        (errors, budget) => Err(errors.iter().cloned().chain(budget.err().into_iter().flatten()).collect()),
+    };
+    match (workload, budget) {
+        (Ok(workload), Ok(mut budget)) => {
+            if let Some(device) = &place.device {
+                place::check_formats(&mut budget, device, &workload.settings);
+            }
+            Ok(Evaluated { workload, budget })
+        }
+        (workload, budget) => Err(refused(workload.err().into_iter().chain(budget.err()).flatten().collect())),
+    }
+}
+
+/// Whether a device shares its memory with the host.
+pub(crate) fn is_unified(device: &DeviceSpec) -> bool {
+    device.memory_type == Some(MemoryType::Unified)
+}
+
+impl Context {
+    /// The catalog, of which a compiled one is read as far as it is asked for.
+    pub(crate) fn store(&self) -> Result<Store, Stop> {
+        match self.origin()? {
+            Origin::Authored(_) => Ok(self.catalog()?.into()),
+            Origin::Compiled(folder) => {
+                let shown = folder.display().to_string();
+                let text =
+                    move |path: &str| std::fs::read(folder.join(path)).ok().map(|b| Cow::Owned(String::from_utf8_lossy(&b).into_owned()));
+                Ok(Store::open(&shown, text)?)
+            }
+            Origin::Embedded => Ok(Store::embedded()?),
+        }
+    }
+}
