@@ -120,6 +120,8 @@ enum Command {
         /// YAML with `model: ID` and `run: {...}`
         file: PathBuf,
     },
+    /// Compare what the rules derive with what was measured
+    Accuracy(commands::accuracy::AccuracyArguments),
     /// Check again whenever a file of the catalog is saved
     Watch,
     /// Say whether a request fits, where the memory goes and how sure that is
@@ -256,6 +258,7 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::Inspect { path, against } => commands::inspect::inspect(context, &path, against.as_deref()),
         Command::ImportLog(arguments) => commands::import::import_log(context, &arguments),
         Command::AddRun { file } => commands::add_run::add_run(context, &file),
+        Command::Accuracy(arguments) => commands::accuracy::accuracy(context, &arguments),
         Command::Watch => commands::check::watch(context),
         Command::Estimate(arguments) => commands::estimate::estimate(context, &arguments),
         Command::Explain(arguments) => commands::estimate::explain(context, &arguments),
@@ -336,7 +339,7 @@ impl Context {
     /// Writes findings: for people to the error stream, for machines to the output stream.
     pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
         let Self { global, out, err, color } = self;
-        let stream = if global.format == Format::Human { err } else { out };
+        let stream = if matches!(global.format, Format::Human | Format::Markdown) { err } else { out };
         Ok(output::write(global.format, findings, *color, stream)?)
     }
 
@@ -352,7 +355,9 @@ impl Context {
     /// The format, for commands whose results are not findings.
     pub(crate) fn data_format(&self) -> Result<Format, Stop> {
         match self.global.format {
-            Format::Github | Format::Sarif => Err(Stop::Usage("this command writes `--format human` or `--format json`".into())),
+            Format::Github | Format::Sarif | Format::Markdown => {
+                Err(Stop::Usage("this command writes `--format human` or `--format json`".into()))
+            }
             format => Ok(format),
         }
     }

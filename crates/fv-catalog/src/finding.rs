@@ -27,6 +27,11 @@ pub fn visible(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
+/// [`visible`] with line breaks kept.
+pub fn visible_lines(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+}
+
 /// An authored text under the path that people know it by.
 #[derive(Debug)]
 pub struct SourceFile {

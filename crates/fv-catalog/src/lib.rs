@@ -4,6 +4,7 @@
 //! against JSON Schemas, [`check`] checks what they mean, and what is sound is compiled. Everything that is wrong
 //! is a [`finding::Finding`]; [`output`] renders findings.
 
+pub mod accuracy;
 pub mod check;
 pub mod codes;
 mod compile;

@@ -7,8 +7,8 @@
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{
-    Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage, StageName,
-    StagePeak, Summary, Tier, VERSION, Verdict,
+    Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage,
+    StageName, StagePeak, Summary, Tier, VERSION, Verdict,
 };
 use fv_spec::request::{PartialRequest, Request};
 
@@ -17,7 +17,7 @@ use crate::error::InputError;
 use crate::program::{Alive, Model as Allocator, Program, Sampling, Timeline};
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
-use crate::spread::Spread;
+use crate::spread::{Spread, Work};
 use crate::verdict::{StageNeed, VerdictOutcome, verdict};
 use crate::wan;
 
@@ -63,6 +63,11 @@ impl Workload {
         details: bool,
     ) -> Result<Self, Vec<InputError>> {
         let (settings, request) = resolve(model, example, request, overrides)?;
+        Ok(Self::with_settings(model, example, request, settings, rules, details))
+    }
+
+    /// [`evaluate`](Self::evaluate) of settings that are resolved already: for arrangements that no setting expresses.
+    pub fn with_settings(model: &Model, example: &Example, request: Request, settings: Settings, rules: &RulesFile, details: bool) -> Self {
         let mut workload = Self {
             model: model.id.clone(),
             deployment: example.id.clone(),
@@ -100,7 +105,7 @@ impl Workload {
                 }
                 workload.coverage.extrapolated = spread.outside(&request);
                 let timeline = lowered.program.run(&Allocator::Caching(workload.settings.allocator.clone()), Sampling::Ends);
-                let peaks = stage_peaks(&lowered.program, &timeline, &spread);
+                let peaks = stage_peaks(&lowered.program, &timeline, &spread, request.references > 0);
                 if timeline.out_of_memory {
                     workload.unknown.push(Reason::new(
                         "allocator-cap",
@@ -115,7 +120,12 @@ impl Workload {
                 workload.unknown.extend(reasons);
             }
         }
-        Ok(workload)
+        workload
+    }
+
+    /// Peaks of each stage under the allocator, without what a device adds; `None` where no rule covers the model.
+    pub fn peaks(&self) -> Option<&[PeakBytes; 4]> {
+        self.evaluated.as_ref().map(|evaluated| &evaluated.peaks)
     }
 
     fn needs(&self) -> Vec<StageNeed> {
@@ -261,20 +271,20 @@ impl Workload {
 /// How many buffers a shortfall names.
 const SHORTFALL_BUFFERS: usize = 8;
 
-/// Peaks of each stage: the highest of its phases.
-fn stage_peaks(program: &Program, timeline: &Timeline, spread: &Spread) -> [PeakBytes; 4] {
-    let mut peaks = [PeakBytes::default(); 4];
+/// Peaks of each stage: the highest of its phases. With `references` the VAE has run by the end of encoding, and what the
+/// allocator got for it stays.
+fn stage_peaks(program: &Program, timeline: &Timeline, spread: &Spread, references: bool) -> [PeakBytes; 4] {
+    let mut highest = [(0, 0, 0); 4];
     for (span, held) in program.phases().iter().zip(&timeline.phases) {
-        let peak = &mut peaks[span.stage as usize];
-        peak.allocated.low = peak.allocated.low.max(held.tensors);
-        peak.allocated.value = peak.allocated.value.max(held.allocated);
-        peak.reserved.value = peak.reserved.value.max(held.reserved);
+        let (tensors, allocated, reserved) = &mut highest[span.stage as usize];
+        *tensors = held.tensors.max(*tensors);
+        *allocated = held.allocated.max(*allocated);
+        *reserved = held.reserved.max(*reserved);
     }
-    for peak in &mut peaks {
-        peak.allocated.low = peak.allocated.low.min(peak.allocated.value);
-        peak.allocated.high = spread.allocated_high(peak.allocated.value);
-        peak.reserved.low = spread.reserved_low(peak.reserved.value).max(peak.allocated.low).min(peak.reserved.value);
-        peak.reserved.high = spread.reserved_high(peak.reserved.value);
+    let mut peaks = [PeakBytes::default(); 4];
+    for ((peak, stage), (tensors, allocated, reserved)) in peaks.iter_mut().zip(StageName::ALL).zip(highest) {
+        let vae = stage == StageName::Decoding || (references && stage != StageName::Load);
+        *peak = spread.ends(if vae { Work::Vae } else { Work::Plain }).peaks(tensors, allocated, reserved);
     }
     peaks
 }

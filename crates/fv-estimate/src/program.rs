@@ -79,6 +79,10 @@ enum Op {
         phase: u32,
     },
     EmptyCache,
+    /// What follows is allocated on this stream.
+    Stream {
+        stream: u32,
+    },
 }
 
 /// The size of a tensor in each iteration of its loop.
@@ -357,6 +361,13 @@ impl Builder {
         self.push(Op::EmptyCache);
     }
 
+    /// Runs `body`, which allocates on a stream of its own: an allocator never hands one stream's free blocks to another.
+    pub fn aside(&mut self, body: impl FnOnce(&mut Self)) {
+        self.push(Op::Stream { stream: 1 });
+        body(self);
+        self.push(Op::Stream { stream: 0 });
+    }
+
     /// The program, or `None` when a size exceeds 4 PiB.
     pub fn finish(self) -> Option<Program> {
         (!self.overflow).then_some(self.program)
@@ -542,6 +553,7 @@ trait Store {
     fn count(&mut self, _: [u64; 3]) {}
     fn uncount(&mut self, _: [u64; 3]) {}
     fn empty_cache(&mut self) {}
+    fn stream(&mut self, _: u32) {}
     fn out_of_memory(&self) -> bool {
         false
     }
@@ -631,12 +643,13 @@ struct Cached {
     counted: [u64; 2],
     /// Reserved bytes in which nothing lives any more: they go when the cache is emptied.
     dead: u64,
+    stream: u32,
     failed: bool,
 }
 
 impl Cached {
     fn new(config: &Config) -> Self {
-        Self { live: Live::default(), replay: Replay::new(config.clone()), counted: [0; 2], dead: 0, failed: false }
+        Self { live: Live::default(), replay: Replay::new(config.clone()), counted: [0; 2], dead: 0, stream: 0, failed: false }
     }
 }
 
@@ -645,7 +658,7 @@ impl Store for Cached {
     #[inline]
     fn place(&mut self, bytes: u64, workspace: bool) -> Option<BlockId> {
         self.live.place(bytes, workspace);
-        let block = self.replay.alloc(bytes, 0).ok();
+        let block = self.replay.alloc(bytes, self.stream).ok();
         self.failed |= block.is_none();
         block
     }
@@ -680,6 +693,9 @@ impl Store for Cached {
     fn empty_cache(&mut self) {
         self.replay.empty_cache();
         self.counted[1] -= std::mem::take(&mut self.dead);
+    }
+    fn stream(&mut self, stream: u32) {
+        self.stream = stream;
     }
     fn out_of_memory(&self) -> bool {
         self.failed
@@ -818,6 +834,7 @@ impl<'a, S: Store> Machine<'a, S> {
                     self.phase = phase as usize;
                 }
                 Op::EmptyCache => self.store.empty_cache(),
+                Op::Stream { stream } => self.store.stream(stream),
             }
             at += 1;
         }

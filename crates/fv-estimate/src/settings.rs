@@ -164,4 +164,10 @@ impl Settings {
     pub fn component(&self, role: Role) -> Option<&Component> {
         Role::ALL.iter().position(|r| *r == role).and_then(|i| self.components[i].as_ref())
     }
+
+    /// Whether the allocator's cache is emptied each time a layer's weights come or go: accelerate's sequential offload does.
+    pub fn empties_cache(&self) -> bool {
+        let sequential = |setting: &Setting| setting.key == "sequential_cpu_offload" && setting.value == serde_json::Value::Bool(true);
+        self.runtime == Runtime::Diffusers && self.reported.iter().any(sequential)
+    }
 }

@@ -2,30 +2,97 @@
 
 use fv_spec::authored::{Coefficient, Runtime};
 use fv_spec::compiled::RulesFile;
+use fv_spec::estimate::{Interval, PeakBytes};
 use fv_spec::request::Request;
 
-/// Measured over derived, in millionths, and the range that the measurements cover.
+/// What a stage's memory comes from. Reserved peaks of convolutions depend on how their many sizes happen to fit into segments
+/// that were used before; those of transformers and encoders hardly do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Transformers and encoders.
+    Plain,
+    /// A VAE.
+    Vae,
+}
+
+impl Work {
+    /// Part of the coefficients' ids.
+    pub fn infix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Vae => "vae-",
+        }
+    }
+}
+
+/// Measured over derived, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// Highest allocated peak.
+    pub allocated_high: u64,
+    /// Lowest reserved peak.
+    pub reserved_low: u64,
+    /// Highest reserved peak.
+    pub reserved_high: u64,
+}
+
+/// A ratio of 1.
+pub const ONE: u64 = 1_000_000;
+
+impl Ends {
+    /// Nothing is known: peaks are as derived.
+    pub const EXACT: Self = Self { allocated_high: ONE, reserved_low: ONE, reserved_high: ONE };
+
+    /// The peaks of a stage: `tensors` are alive without an allocator, `allocated` and `reserved` under it.
+    pub fn peaks(&self, tensors: u64, allocated: u64, reserved: u64) -> PeakBytes {
+        let low = tensors.min(allocated);
+        PeakBytes {
+            allocated: Interval { low, value: allocated, high: scale(allocated, self.allocated_high.max(ONE)) },
+            reserved: Interval {
+                low: scale(reserved, self.reserved_low.min(ONE)).max(low).min(reserved),
+                value: reserved,
+                high: scale(reserved, self.reserved_high.max(ONE)),
+            },
+            device: Interval::default(),
+        }
+    }
+}
+
+/// The spread of one family under one runtime, and the range that the measurements cover.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
-    allocated_high: u64,
-    reserved_low: u64,
-    reserved_high: u64,
+    plain: Ends,
+    vae: Ends,
     range: Vec<(String, [f64; 2])>,
     note: Option<String>,
 }
 
-const ONE: u64 = 1_000_000;
-
 impl Spread {
-    /// The spread of a rule: `spread-<family>-<runtime>-<metric>-<end>`. Without measurements of the runtime itself those of the
-    /// same family under another runtime stand in, and everything is extrapolated.
+    /// The spread of a rule: `spread-<family>-<runtime>-<metric>-<end>`, and with `vae-` before the metric that of stages in which
+    /// a VAE has run; without the latter the former serves both. Without measurements of the runtime itself those of the same
+    /// family under another runtime stand in, and everything is extrapolated.
     pub fn of(rules: &RulesFile, family: &str, runtime: Runtime) -> Self {
         let find = |runtime: Runtime, name: &str| rules.coefficients.get(&format!("spread-{family}-{}-{name}", runtime.word()));
         let own = find(runtime, "reserved-high").is_some();
         let from = if own { runtime } else { Runtime::Diffusers };
-        let ratio = |name: &str| find(from, name).map_or(ONE, millionths);
-        let range =
-            find(from, "reserved-high").map_or_else(Vec::new, |c| c.range.iter().map(|(name, ends)| (name.clone(), *ends)).collect());
+        let ratio =
+            |work: Work, name: &str| find(from, &format!("{}{name}", work.infix())).or_else(|| find(from, name)).map_or(ONE, millionths);
+        let ends = |work: Work| Ends {
+            allocated_high: ratio(work, "allocated-high").max(ONE),
+            reserved_low: ratio(work, "reserved-low").min(ONE),
+            reserved_high: ratio(work, "reserved-high").max(ONE),
+        };
+        let mut range: Vec<(String, [f64; 2])> = Vec::new();
+        for work in [Work::Plain, Work::Vae] {
+            let Some(found) = find(from, &format!("{}reserved-high", work.infix())) else { continue };
+            for (name, ends) in &found.range {
+                // Both parts run in a request, so the narrower range of the two counts.
+                match range.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, known)) => *known = [known[0].max(ends[0]), known[1].min(ends[1])],
+                    None => range.push((name.clone(), *ends)),
+                }
+            }
+        }
         let note = if own {
             None
         } else if find(from, "reserved-high").is_some() {
@@ -33,13 +100,7 @@ impl Spread {
         } else {
             Some("no run was measured: the range of peaks is not known".to_owned())
         };
-        Self {
-            allocated_high: ratio("allocated-high").max(ONE),
-            reserved_low: ratio("reserved-low").min(ONE),
-            reserved_high: ratio("reserved-high").max(ONE),
-            range,
-            note,
-        }
+        Self { plain: ends(Work::Plain), vae: ends(Work::Vae), range, note }
     }
 
     /// A remark where the spread is not the rule's own.
@@ -47,19 +108,12 @@ impl Spread {
         self.note.clone()
     }
 
-    /// The highest allocated peak to expect.
-    pub fn allocated_high(&self, value: u64) -> u64 {
-        scale(value, self.allocated_high)
-    }
-
-    /// The lowest reserved peak to expect.
-    pub fn reserved_low(&self, value: u64) -> u64 {
-        scale(value, self.reserved_low)
-    }
-
-    /// The highest reserved peak to expect.
-    pub fn reserved_high(&self, value: u64) -> u64 {
-        scale(value, self.reserved_high)
+    /// The ends for one kind of work.
+    pub fn ends(&self, work: Work) -> Ends {
+        match work {
+            Work::Plain => self.plain,
+            Work::Vae => self.vae,
+        }
     }
 
     /// Fields of the request outside the measured range.

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
-use fv_catalog::yaml;
+use fv_catalog::{
+    accuracy::{self, Accuracy},
+    yaml,
+};
 use fv_data::Catalog;
 use fv_spec::{
     authored::{Coverage, CoverageList, MemoryType, Source},
@@ -22,7 +25,9 @@ pub(crate) fn docs(context: &mut Context, check: bool, out: &Path) -> Done {
         .0
         .and_then(|node| serde_json::from_value(node.to_json()).ok())
         .ok_or_else(|| Stop::Usage("coverage.yaml cannot be read".into()))?;
-    generated(context, check, out, &[("hardware-coverage.md".into(), page(&catalog, &coverage))], "fv-catalog docs")
+    let accuracy = accuracy::page::markdown(&Accuracy::recorded(&catalog).map_err(Stop::Usage)?);
+    let pages = [("hardware-coverage.md".into(), page(&catalog, &coverage)), ("accuracy.md".into(), accuracy)];
+    generated(context, check, out, &pages, "fv-catalog docs")
 }
 
 fn page(catalog: &Catalog, coverage: &Coverage) -> String {

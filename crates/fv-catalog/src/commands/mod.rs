@@ -2,6 +2,7 @@
 
 use fv_estimate::render::Tone;
 
+pub(crate) mod accuracy;
 pub(crate) mod add_run;
 pub(crate) mod ask;
 pub(crate) mod build;

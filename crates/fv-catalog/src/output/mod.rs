@@ -20,6 +20,8 @@ pub enum Format {
     Github,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
+    /// A page, for reports; findings are written as for people.
+    Markdown,
 }
 
 /// Writes `findings` in `format`. Machine formats are complete documents even when there are none.
@@ -30,7 +32,7 @@ pub fn write(format: Format, findings: &[Finding], color: bool, out: &mut dyn Wr
     let findings: Vec<Finding> = findings.iter().map(Finding::redacted).collect();
     let findings = findings.as_slice();
     match format {
-        Format::Human => human::write(findings, color, out),
+        Format::Human | Format::Markdown => human::write(findings, color, out),
         Format::Json => json::write(findings, out),
         Format::Github => github::write(findings, out),
         Format::Sarif => sarif::write(findings, out),

@@ -1,4 +1,4 @@
-//! One model on its own: weights on the device, inputs, a first and a second forward pass. What benchmarks of a single
+//! One model on its own: weights on the device, inputs, and one forward pass from an empty cache. What benchmarks of a single
 //! component measure, and so what the accuracy of the rules is judged on.
 
 use fv_spec::authored::Role;
@@ -9,14 +9,17 @@ use super::diffusers_dit::Forward;
 use super::diffusers_vae::Coder;
 use super::geometry::Latent;
 use super::model::Encoder;
-use super::residency::{library_workspace, load_parameters};
-use super::text;
+use super::residency::{library_workspace, load_parameters, product_workspace};
 use super::weights::Halves;
-use crate::program::{Builder, Program, Site};
+use super::{text, transformers_text};
+use crate::caching::Config;
+use crate::pinned;
+use crate::program::{Builder, Model, Program, Sampling, Site};
 use crate::settings::{Placement, Tiling};
 
 static INPUT: Site = Site { name: "input", kind: Activation, rule: "wan.component" };
-static STREAMED_LEAF: Site = Site { name: "streamed layer", kind: Activation, rule: "wan.component" };
+/// Pixels of a side of the image encoder's input.
+const IMAGE_SIDE: u64 = 224;
 
 /// What is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,12 +37,42 @@ pub enum Part {
 /// Peaks of the measured pass, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComponentPeaks {
-    /// Alive before the pass: weights, inputs, and what the first pass left.
+    /// Alive before the pass: weights, inputs, and what libraries keep.
     pub base: u64,
     /// Highest sum of tensors alive during it.
     pub allocated: u64,
+    /// The same without what the allocator rounds up and without workspaces.
+    pub tensors: u64,
     /// The most that the allocator held during it.
     pub reserved: u64,
+    /// Page-locked host memory.
+    pub pinned: u64,
+}
+
+/// The peaks of `part`. `None` when a size exceeds what the rules count in.
+pub fn peaks(part: &Part) -> Option<ComponentPeaks> {
+    let program = lower(part)?;
+    let timeline = program.run(&Model::Caching(Config::default()), Sampling::Ends);
+    let mut peaks = ComponentPeaks { base: 0, allocated: 0, tensors: 0, reserved: 0, pinned: pinned_bytes(part)? };
+    for (span, held) in program.phases().iter().zip(&timeline.phases) {
+        if span.stage == StageName::Denoising {
+            peaks.tensors = peaks.tensors.max(held.tensors);
+            peaks.allocated = peaks.allocated.max(held.allocated);
+            peaks.reserved = peaks.reserved.max(held.reserved);
+        } else {
+            peaks.base = peaks.base.max(held.allocated);
+        }
+    }
+    Some(peaks)
+}
+
+/// Host memory that is page-locked for weights that pass by, each tensor on its own.
+fn pinned_bytes(part: &Part) -> Option<u64> {
+    let Part::Dit(forward, Placement::Streamed { pinned: true, .. } | Placement::Leaf { pinned: true }) = part else { return Some(0) };
+    let size = |p: &super::weights::Parameter| p.elements * if forward.keep_fp32 && p.fp32 { 4 } else { forward.act };
+    let (block, rest) = (forward.dit.block_tensors(), forward.dit.other_tensors());
+    let blocks = block.iter().map(|p| (size(p), forward.dit.blocks));
+    pinned::pinned_bytes(blocks.chain(rest.iter().map(|p| (size(p), 1))))
 }
 
 /// The program of `part`: the stage `denoising` is the measured pass, whatever the part.
@@ -52,10 +85,11 @@ pub fn lower(part: &Part) -> Option<Program> {
         Part::Dit(forward, placement) => {
             if *placement == Placement::Resident {
                 let dit = &forward.dit;
+                let rest: Vec<_> = dit.buffers().into_iter().chain(dit.other_tensors()).collect();
                 load_parameters(
                     &mut p,
                     Role::Transformer,
-                    (dit.blocks, &dit.block_tensors(), &dit.other_tensors()),
+                    (dit.blocks, &dit.block_tensors(), &rest),
                     (forward.act, forward.keep_fp32),
                     weights,
                 );
@@ -66,13 +100,17 @@ pub fn lower(part: &Part) -> Option<Program> {
         }
         Part::Encoder(encoder, _, act) => {
             let (blocks, block, rest) = text::tensors(encoder);
-            load_parameters(&mut p, Role::TextEncoder, (blocks, &block, &rest), (*act, false), weights);
+            let role = if encoder.tokens > 0 { Role::ImageEncoder } else { Role::TextEncoder };
+            load_parameters(&mut p, role, (blocks, &block, &rest), (*act, false), weights);
         }
     }
     p.phase("inputs");
     let inputs = p.list();
-    if matches!(part, Part::Dit(..) | Part::Encoder(..)) {
-        library_workspace(&mut p, inputs);
+    match part {
+        // UMT5 has no biases, so only plain products leave a workspace.
+        Part::Encoder(encoder, ..) if encoder.tokens == 0 => product_workspace(&mut p, inputs),
+        Part::Dit(..) | Part::Encoder(..) => library_workspace(&mut p, inputs),
+        Part::Decode(..) | Part::Encode(..) => {}
     }
     let input = |p: &mut Builder, dims: &[(&'static str, u64)], size: u64| {
         let tensor = p.alloc(&INPUT, dims, size);
@@ -101,29 +139,34 @@ pub fn lower(part: &Part) -> Option<Program> {
         Part::Encode(c, [batch, frames, height, width], _) => {
             input(&mut p, &[("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)], c.act);
         }
-        Part::Encoder(_, [batch, tokens], _) => input(&mut p, &[("batch", *batch), ("tokens", *tokens)], 8),
+        Part::Encoder(encoder, [batch, _], _) if encoder.tokens > 0 => {
+            input(&mut p, &[("batch", *batch), ("channels", 3), ("height", IMAGE_SIDE), ("width", IMAGE_SIDE)], 4);
+        }
+        Part::Encoder(_, [batch, tokens], _) => {
+            for _ in 0..2 {
+                // Token numbers and their mask.
+                input(&mut p, &[("batch", *batch), ("tokens", *tokens)], 8);
+            }
+        }
     }
-    for stage in [StageName::Encoding, StageName::Denoising] {
-        p.stage(stage);
-        let output = match part {
-            Part::Dit(forward, placement) => {
-                let mut streams = super::residency::component_streams(&mut p, forward, *placement);
-                forward.emit_with(&mut p, &mut streams)
-            }
-            Part::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => {
-                coder.decode_tiled(&mut p, *latent, *tiling)
-            }
-            Part::Decode(coder, latent, _) => coder.decode(&mut p, *latent),
-            Part::Encode(coder, [batch, frames, height, width], Some(tiling)) if coder.tiles([*height, *width], tiling) => {
-                coder.encode_tiled(&mut p, *batch, *frames, [*height, *width], *tiling)
-            }
-            Part::Encode(coder, [batch, frames, height, width], _) => coder.encode(&mut p, *batch, *frames, *height, *width),
-            Part::Encoder(encoder, [batch, tokens], act) => {
-                let units = text::Units { embedding: (0, 1), block: Vec::new(), leaf: false, gathered: false };
-                text::forward(&mut p, encoder, &units, &STREAMED_LEAF, &STREAMED_LEAF, *batch, *tokens, *act)
-            }
-        };
-        p.release(output);
-    }
+    p.stage(StageName::Denoising);
+    let output = match part {
+        Part::Dit(forward, placement) => {
+            let mut streams = super::residency::component_streams(&mut p, forward, *placement);
+            forward.emit_with(&mut p, &mut streams)
+        }
+        Part::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => {
+            coder.decode_tiled(&mut p, *latent, *tiling)
+        }
+        Part::Decode(coder, latent, _) => coder.decode(&mut p, *latent),
+        Part::Encode(coder, [batch, frames, height, width], Some(tiling)) if coder.tiles([*height, *width], tiling) => {
+            coder.encode_tiled(&mut p, *batch, *frames, [*height, *width], *tiling)
+        }
+        Part::Encode(coder, [batch, frames, height, width], _) => coder.encode(&mut p, *batch, *frames, *height, *width),
+        Part::Encoder(encoder, [batch, tokens], act) => {
+            transformers_text::Forward { encoder, batch: *batch, tokens: *tokens, act: *act, leaf: None }.emit(&mut p)
+        }
+    };
+    p.release(output);
     p.finish()
 }

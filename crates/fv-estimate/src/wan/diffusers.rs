@@ -13,7 +13,7 @@ use super::diffusers_dit::Forward;
 use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
 use super::model::{Lowered, Wan};
-use super::residency::{Residency, library_workspace, load_stage};
+use super::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::program::{Builder, Site, Tensor};
 use crate::settings::{Guidance, Settings};
 
@@ -57,8 +57,10 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     p.stage(StageName::Encoding);
     let text = wan.text.as_ref().ok_or_else(|| vec![Reason::new("missing-component", "the model has no text encoder")])?;
     residency.enter(&mut p, Role::TextEncoder);
+    p.phase("libraries");
+    // UMT5 has no biases, so the workspace of products with a bias comes with the model after it.
     let library = p.list();
-    library_workspace(&mut p, library);
+    product_workspace(&mut p, library);
     let prompts = if settings.guidance == Guidance::None { 1 } else { 2 };
     let tokens = u64::from(request.text_tokens);
     let embed = [("batch", batch), ("tokens", tokens), ("text width", text.hidden)];
@@ -76,6 +78,8 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     let mut image_embeds = None;
     if let (true, Some(image)) = (image_to_video, wan.image.as_ref()) {
         residency.enter(&mut p, Role::ImageEncoder);
+        p.phase("libraries");
+        bias_workspace(&mut p, library);
         let states = residency.image_forward(&mut p, image, batch)?;
         p.phase("image_embeddings");
         let dims = [("batch", batch), ("tokens", image.tokens), ("features", image.hidden)];
@@ -84,6 +88,8 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     }
     residency.host_during(StageName::Encoding);
     p.phase("latents");
+    let reference = [("channels", 3), ("height", request.height.into()), ("width", request.width.into())];
+    let image = image_to_video.then(|| p.alloc(&PIXELS, &reference, FP32));
     let latents = p.alloc(&LATENTS, &latent_dims(wan.vae.latent_channels), FP32);
     let condition = if image_to_video {
         residency.enter(&mut p, Role::Vae);
@@ -94,20 +100,17 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         let blank = p.alloc(&PIXELS, &video, FP32);
         let pixels = p.alloc(&PIXELS, &video, FP32);
         p.release(blank);
-        let pixels = if coder.act == FP32 {
-            pixels
-        } else {
-            let narrow = p.alloc(&PIXELS, &video, coder.act);
-            p.release(pixels);
-            narrow
-        };
+        // The pipeline keeps the clip that it made until the condition is ready.
+        let narrow = (coder.act != FP32).then(|| p.alloc(&PIXELS, &video, coder.act));
         let moments = match settings.tiling {
             Some(tiling) if coder.tiles([request.height.into(), request.width.into()], &tiling) => {
                 coder.encode_tiled(&mut p, 1, frames, [request.height.into(), request.width.into()], tiling)
             }
             _ => coder.encode(&mut p, 1, frames, request.height.into(), request.width.into()),
         };
-        p.release(pixels);
+        if let Some(narrow) = narrow {
+            p.release(narrow);
+        }
         p.phase("image_condition");
         let frames = if wan.vae.residual { 1 } else { latent.frames };
         let dims = |channels: u64| {
@@ -116,6 +119,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         let scaled = p.alloc(&CONDITION, &dims(wan.vae.latent_channels), FP32);
         // Besides the image's latent, Wan 2.1 and A14B carry a mask of the conditioned frames, four channels wide.
         let joined = p.alloc(&CONDITION, &dims(wan.vae.latent_channels + if wan.vae.residual { 0 } else { wan.vae.temporal }), FP32);
+        p.release(pixels);
         p.release(scaled);
         p.release(moments);
         Some(joined)
@@ -142,8 +146,21 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         ],
         FP32,
     );
+    // What a step leaves to the next: its input, and the predictions, which go when the next step's are there.
+    let guided = settings.guidance != Guidance::None;
+    let left = |p: &mut Builder, dit: &Dit, element: u64| {
+        let input = p.alloc(&MODEL_INPUT, &latent_dims(dit.in_channels), element);
+        let predictions = [true, guided].map(|on| on.then(|| p.alloc(&GUIDED, &latent_dims(dit.out_channels), element)));
+        (input, predictions)
+    };
+    p.phase("model_input");
+    let (model_input, predictions) = left(&mut p, &wan.dit, act(Role::Transformer));
     for (i, (role, dit)) in experts.iter().enumerate() {
         residency.enter(&mut p, *role);
+        if i == 0 && image_embeds.is_none() {
+            p.phase("libraries");
+            bias_workspace(&mut p, library);
+        }
         residency.host_during(StageName::Denoising);
         let share = if experts.len() == 1 {
             steps
@@ -165,41 +182,27 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         };
         let mut streams = residency.streams(&mut p, *role);
         streams.prime(&mut p);
-        p.repeat_sampled(share, if settings.guidance == Guidance::None { 2 } else { 1 }, 0, |p| {
+        p.repeat_sampled(share, if guided { 1 } else { 2 }, 0, |p| {
             p.phase("model_input");
             let input = p.alloc(&MODEL_INPUT, &latent_dims(dit.in_channels), forward.act);
-            let prediction = forward.emit_with(p, &mut streams);
-            let prediction = if settings.guidance == Guidance::None {
-                prediction
-            } else {
-                let uncond = forward.emit_with(p, &mut streams);
+            p.replace(model_input, input);
+            for previous in predictions.into_iter().flatten() {
+                let prediction = forward.emit_with(p, &mut streams);
+                p.replace(previous, prediction);
+            }
+            let out = latent_dims(dit.out_channels);
+            if let (true, Some(prediction)) = (guided, predictions[0]) {
                 p.phase("guidance");
-                let out = latent_dims(dit.out_channels);
                 let difference = p.alloc(&GUIDED, &out, forward.act);
                 let scaled = p.alloc(&GUIDED, &out, forward.act);
                 p.release(difference);
-                let guided = p.alloc(&GUIDED, &out, forward.act);
+                let sum = p.alloc(&GUIDED, &out, forward.act);
                 p.release(scaled);
-                p.release(prediction);
-                p.release(uncond);
-                guided
-            };
+                p.replace(prediction, sum);
+            }
             p.phase("scheduler");
-            let temporaries = p.alloc(
-                &SCHEDULER,
-                &[
-                    ("tensors", 3),
-                    ("batch", batch),
-                    ("channels", dit.out_channels),
-                    ("frames", latent.frames),
-                    ("height", latent.height),
-                    ("width", latent.width),
-                ],
-                FP32,
-            );
-            p.release(temporaries);
-            p.release(prediction);
-            p.release(input);
+            let [batch, channels, frames, height, width] = out;
+            p.touch(&SCHEDULER, &[("tensors", 3), batch, channels, frames, height, width], FP32);
         });
     }
 
@@ -208,10 +211,13 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     residency.host_during(StageName::Decoding);
     p.phase("decode_input");
     let z = latent_dims(wan.vae.latent_channels);
-    let cast = (coder.act != FP32).then(|| p.alloc(&LATENTS, &z, coder.act));
-    let unscaled = p.alloc(&LATENTS, &z, coder.act);
-    let shifted = p.alloc(&LATENTS, &z, coder.act);
-    p.release(unscaled);
+    // Cast, divided and shifted: each a new tensor that takes the place of the one before.
+    let mut latents = latents;
+    for _ in 0..if coder.act == FP32 { 2 } else { 3 } {
+        let next = p.alloc(&LATENTS, &z, coder.act);
+        p.release(latents);
+        latents = next;
+    }
     let video = match settings.tiling {
         Some(tiling) if super::tiled(&wan.vae, latent, &tiling) => coder.decode_tiled(&mut p, latent, tiling),
         _ if settings.vae_slicing && batch > 1 => {
@@ -250,11 +256,8 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     p.release(moved);
     p.release(clamped);
     p.release(video);
-    p.release(shifted);
-    if let Some(cast) = cast {
-        p.release(cast);
-    }
-    for tensor in kept.into_iter().chain(image_embeds).chain(condition).chain([latents, mask, history]) {
+    let left = [model_input].into_iter().chain(predictions.into_iter().flatten()).chain([latents, mask, history]);
+    for tensor in kept.into_iter().chain(image_embeds).chain(image).chain(condition).chain(left) {
         p.release(tensor);
     }
     residency.finish(p)

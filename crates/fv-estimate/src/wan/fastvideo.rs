@@ -183,14 +183,7 @@ impl Video<'_> {
     }
 
     /// Text encoding and image encoding (`text_encoding.py`, `image_encoding.py`). Results stay in `kept`.
-    fn encode(
-        &self,
-        p: &mut Builder,
-        residency: &mut Residency<'_>,
-        text: &Encoder,
-        tokens: u64,
-        kept: List,
-    ) -> Result<(), Vec<Reason>> {
+    fn encode(&self, p: &mut Builder, residency: &mut Residency<'_>, text: &Encoder, tokens: u64, kept: List) -> Result<(), Vec<Reason>> {
         p.stage(StageName::Encoding);
         residency.enter(p, Role::TextEncoder);
         library_workspace(p, kept);
@@ -484,7 +477,8 @@ mod tests {
 
     /// FastVideo's defaults for Wan 2.1, all transformers placed as given.
     fn settings(transformer: Placement, vae: Placement) -> Settings {
-        let plain = |dtype| Precision { stored: Storage::Plain(dtype), computed: dtype, autocast: false, cast_cache: false, keep_fp32: false };
+        let plain =
+            |dtype| Precision { stored: Storage::Plain(dtype), computed: dtype, autocast: false, cast_cache: false, keep_fp32: false };
         let components = Role::ALL.map(|role| {
             Some(match role {
                 Role::Transformer | Role::Transformer2 => Component { placement: transformer, precision: plain(Dtype::Bf16) },

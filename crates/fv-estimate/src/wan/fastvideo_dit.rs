@@ -326,9 +326,7 @@ impl Forward {
         let [t, h, w] = self.dit.patch;
         // Tiles are 4 x 4 x 4 tokens, or 4 x 8 x 8.
         let side = if tile == 256 { 8 } else { 4 };
-        let tiles = (self.latent.frames / t).div_ceil(4)
-            * (self.latent.height / h).div_ceil(side)
-            * (self.latent.width / w).div_ceil(side);
+        let tiles = (self.latent.frames / t).div_ceil(4) * (self.latent.height / h).div_ceil(side) * (self.latent.width / w).div_ceil(side);
         Some(Grid { tiles, tile: 4 * side * side })
     }
 
@@ -344,8 +342,7 @@ impl Forward {
         p.release(ordered);
         p.release(x);
         // The kernel for tiles of 256 tokens reads the buffer as it is.
-        let by_head: Vec<Tensor> =
-            (0..if grid.tile == 256 { 0 } else { 4 }).map(|_| self.shared(p, &TILED, 1, padded, ACT)).collect();
+        let by_head: Vec<Tensor> = (0..if grid.tile == 256 { 0 } else { 4 }).map(|_| self.shared(p, &TILED, 1, padded, ACT)).collect();
 
         let heads = ("heads", self.heads());
         let scores = [heads, ("tiles", grid.tiles), ("key tiles", grid.tiles)];
@@ -417,8 +414,7 @@ impl Forward {
         let query = self.rms_norm(p, &QUERY, query, self.local());
         let pair = |p: &mut Builder, tokens: u64, quantised: bool| {
             let states = [("tokens", tokens), ("hidden", self.dit.hidden)];
-            let linear =
-                |p: &mut Builder, site| if quantised { self.square(p, site, tokens) } else { p.alloc(site, &states, ACT) };
+            let linear = |p: &mut Builder, site| if quantised { self.square(p, site, tokens) } else { p.alloc(site, &states, ACT) };
             let key = linear(p, &KEY);
             let key = self.rms_norm(p, &KEY, key, tokens);
             [key, linear(p, &VALUE)]
@@ -704,7 +700,7 @@ impl Forward {
 #[cfg(test)]
 mod tests {
     use super::super::geometry::Vae;
-    use super::super::simulated::{assert_equal, assert_peak, program, assert_recorded, table};
+    use super::super::simulated::{assert_equal, assert_peak, assert_recorded, program, table};
     use super::*;
     use crate::program::Program;
 
@@ -782,10 +778,7 @@ mod tests {
             ("dit_1.3b_480x832x81", forward(three("1.3b", false), small)),
             ("dit_1.3b_vsa_480x832x81", forward(three("1.3b", true), small)),
             ("dit_14b_i2v_480x832x81", forward(three("14b-i2v", false), small)),
-            (
-                "dit_5b_per_token_704x1280x121",
-                Forward { per_token_timesteps: true, ..forward(three("5b", false), [704, 1280, 121]) },
-            ),
+            ("dit_5b_per_token_704x1280x121", Forward { per_token_timesteps: true, ..forward(three("5b", false), [704, 1280, 121]) }),
             ("dit_14b_i2v_fp8_480x832x81", Forward { fp8: true, ..forward(three("14b-i2v", false), small) }),
             ("dit_14b_8_ranks_496x832x81", Forward { ranks: 8, ..forward(three("14b", false), [496, 832, 81]) }),
             ("dit_14b_vsa_4_ranks_480x832x81", Forward { ranks: 4, ..forward(three("14b", true), small) }),
@@ -806,7 +799,10 @@ mod tests {
                 )
             };
             assert_eq!(forward.tokens(), number("tokens"));
-            let name = format!("{} {} {} x {} x {} {}", row["model"], row["attention"], row["height"], row["width"], row["frames"], row["per_token_timesteps"]);
+            let name = format!(
+                "{} {} {} x {} x {} {}",
+                row["model"], row["attention"], row["height"], row["width"], row["frames"], row["per_token_timesteps"]
+            );
             assert_peak(&tabulated(forward), &row["activation_peak_GiB"], &name);
         }
     }

@@ -106,8 +106,7 @@ pub(super) fn tensors(encoder: &Encoder, ranks: u64) -> (u64, Vec<Parameter>, Ve
     let ffn = vec![encoder.hidden * encoder.ffn; if encoder.gated { 3 } else { 2 }];
     let matrices = 4 * encoder.hidden * inner + ffn.iter().sum::<u64>();
     let biases = per_block.saturating_sub(matrices + 2 * encoder.hidden);
-    let mut block =
-        vec![shared(3 * encoder.hidden * inner), vector(biases), shared(encoder.hidden * inner), vector(encoder.hidden)];
+    let mut block = vec![shared(3 * encoder.hidden * inner), vector(biases), shared(encoder.hidden * inner), vector(encoder.hidden)];
     block.extend(ffn.into_iter().map(shared));
     block.push(vector(encoder.hidden));
     let rest = encoder.parameters.saturating_sub(per_block * blocks);

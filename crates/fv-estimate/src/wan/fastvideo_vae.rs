@@ -57,7 +57,11 @@ impl Coder {
         let act = bytes_of(precision.computed);
         let weights = match precision.stored {
             Storage::Plain(stored) if precision.autocast && stored != precision.computed => {
-                if precision.cast_cache { WeightCasts::Kept } else { WeightCasts::Each }
+                if precision.cast_cache {
+                    WeightCasts::Kept
+                } else {
+                    WeightCasts::Each
+                }
             }
             _ => WeightCasts::None,
         };
@@ -157,7 +161,8 @@ impl Coder {
             return self.decode_frames(p, latent, casts);
         };
         let spatial = self.vae.spatial;
-        let along = |axis: usize, extent: u64| spans(extent, u64::from(tiling.tile[axis]) / spatial, u64::from(tiling.stride[axis]) / spatial);
+        let along =
+            |axis: usize, extent: u64| spans(extent, u64::from(tiling.tile[axis]) / spatial, u64::from(tiling.stride[axis]) / spatial);
         let (rows, columns) = (along(0, latent.height), along(1, latent.width));
         let tiles = p.list();
         let tile = |p: &mut Builder, height: u64, width: u64, casts: Option<List>| {
@@ -282,7 +287,7 @@ fn without_first(spans: &[(u64, u64)]) -> Vec<(u64, u64)> {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::simulated::{assert_equal, assert_peak, peak, program, assert_recorded, table};
+    use super::super::simulated::{assert_equal, assert_peak, assert_recorded, peak, program, table};
     use super::*;
     use crate::program::{Program, Sampling};
 
@@ -350,7 +355,8 @@ mod tests {
         ] {
             let coder = coder(vae, mode, 4);
             let encoding = program(|p| {
-                let pixels = Map { channels: 3, height: size[0], width: size[1], ..coder.latent(Latent::of(&vae, 1, frames, 8, 8), frames) };
+                let pixels =
+                    Map { channels: 3, height: size[0], width: size[1], ..coder.latent(Latent::of(&vae, 1, frames, 8, 8), frames) };
                 coder.map(p, &TILE, pixels);
                 coder.encode_distribution(p, frames, size[0], size[1]);
             });

@@ -3,7 +3,7 @@
 //! * [`model`]: a model of the catalog, read into what the rules need; [`geometry`] and [`weights`] are its parts.
 //! * [`residency`]: where weights are, stage by stage.
 //! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
-//! * [`text`]: the encoders.
+//! * [`text`]: the encoders; [`transformers_text`] is how transformers runs them for diffusers.
 
 pub mod component;
 pub mod diffusers;
@@ -19,6 +19,7 @@ pub mod residency;
 #[cfg(test)]
 mod simulated;
 pub mod text;
+pub mod transformers_text;
 pub mod weights;
 
 use crate::settings::Tiling;

@@ -51,7 +51,7 @@ pub struct Wan {
 }
 
 /// Tokens of CLIP ViT-H/14 at 224 pixels: 16 x 16 patches and one for the class.
-const IMAGE_TOKENS: u64 = 257;
+pub const IMAGE_TOKENS: u64 = 257;
 
 impl Wan {
     /// Reads a model as `example` loads it. `Err` lists what is missing.
@@ -83,7 +83,8 @@ impl Wan {
 }
 
 impl Encoder {
-    fn read(component: &ExpandedComponent, tokens: u64) -> Self {
+    /// Reads an encoder; `tokens` of its output where that does not depend on the request.
+    pub fn read(component: &ExpandedComponent, tokens: u64) -> Self {
         let number = |name: &str| component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
         let (hidden, ffn, heads, head) =
             (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));

@@ -5,8 +5,8 @@ use fv_spec::estimate::BufferKind::{Staging, Weights, Workspace};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
 use super::model::{Encoder, Lowered, Wan};
-use super::{fastvideo_text, text};
 use super::weights::Parameter;
+use super::{fastvideo_text, text, transformers_text};
 use crate::pinned;
 use crate::program::{Builder, List, Site, Tensor};
 use crate::settings::{Component, Placement, Settings};
@@ -181,6 +181,8 @@ enum Kind {
     },
     Leaf {
         size: u64,
+        /// Whether the cache is emptied each time.
+        empties: bool,
     },
     /// Sharded weights, gathered block by block; what is outside the blocks is gathered once and stays.
     Sharded {
@@ -204,18 +206,24 @@ impl Streams {
         Self { site: &TRANSFORMER, kind: Kind::Whole }
     }
 
-    fn fetch(p: &mut Builder, block: &[Stored], group: u64, list: List) {
-        p.repeat(group, |p| {
-            for tensor in block {
-                place(p, &STREAMED, *tensor, list);
-            }
-        });
+    /// Brings a group of blocks in; `aside` where a stream of their own copies them ahead.
+    fn fetch(p: &mut Builder, block: &[Stored], group: u64, list: List, aside: bool) {
+        let all = |p: &mut Builder| {
+            p.repeat(group, |p| {
+                for tensor in block {
+                    place(p, &STREAMED, *tensor, list);
+                }
+            });
+        };
+        if aside { p.aside(all) } else { all(p) }
     }
 
     /// Before the first forward pass: where blocks follow each other in a circle, the first is fetched once.
     pub fn prime(&mut self, p: &mut Builder) {
         match &self.kind {
-            Kind::Blocks { block, current, group, kept: true, .. } => Self::fetch(p, block, *group, *current),
+            Kind::Blocks { block, current, group, kept: true, prefetch, .. } => {
+                Self::fetch(p, block, *group, *current, *prefetch);
+            }
             Kind::Sharded { rest, root, next, .. } => {
                 for tensor in rest {
                     place(p, &ARRIVED, *tensor, *next);
@@ -236,7 +244,7 @@ impl Streams {
                 place(p, self.site, *tensor, *rest_list);
             }
             if *prefetch && !*kept {
-                Self::fetch(p, block, *group, *current);
+                Self::fetch(p, block, *group, *current, true);
             }
         }
     }
@@ -255,7 +263,7 @@ impl Streams {
     pub fn begin_group(&mut self, p: &mut Builder) {
         match &self.kind {
             Kind::Blocks { block, current, next, prefetch, group, .. } => {
-                Self::fetch(p, block, *group, if *prefetch { *next } else { *current });
+                Self::fetch(p, block, *group, if *prefetch { *next } else { *current }, *prefetch);
             }
             Kind::Sharded { block, shard, from_host, gathered, next, used, .. } => {
                 let shards = p.list();
@@ -305,7 +313,12 @@ impl Streams {
     /// A layer of `inputs` x `outputs` weights and a bias runs: what it brings to the device for its own duration.
     pub fn leaf(&self, p: &mut Builder, inputs: u64, outputs: u64) -> Option<Tensor> {
         match self.kind {
-            Kind::Leaf { size } => Some(p.alloc(&LEAF, &[("inputs and bias", inputs + 1), ("outputs", outputs)], size)),
+            Kind::Leaf { size, empties } => {
+                if empties {
+                    p.empty_cache();
+                }
+                Some(p.alloc(&LEAF, &[("inputs and bias", inputs + 1), ("outputs", outputs)], size))
+            }
             _ => None,
         }
     }
@@ -331,11 +344,11 @@ impl<'a> Residency<'a> {
             let transformer = matches!(role, Role::Transformer | Role::Transformer2);
             let whole = |list: Vec<Parameter>| (0, Vec::new(), list);
             let (blocks, block, rest) = match role {
-                Role::Transformer => (wan.dit.blocks, wan.dit.block_tensors(), wan.dit.other_tensors()),
-                Role::Transformer2 => match &wan.dit2 {
-                    Some(dit) => (dit.blocks, dit.block_tensors(), dit.other_tensors()),
-                    None => continue,
-                },
+                Role::Transformer | Role::Transformer2 => {
+                    let Some(dit) = (if role == Role::Transformer { Some(&wan.dit) } else { wan.dit2.as_ref() }) else { continue };
+                    let buffers = if settings.runtime == Runtime::Diffusers { dit.buffers().to_vec() } else { Vec::new() };
+                    (dit.blocks, dit.block_tensors(), buffers.into_iter().chain(dit.other_tensors()).collect())
+                }
                 Role::Vae => whole(wan.vae.tensors(wan.halves)),
                 Role::TextEncoder if fastvideo => match &wan.text {
                     Some(encoder) => fastvideo_text::tensors(encoder, settings.tensor_parallel.into()),
@@ -401,6 +414,8 @@ impl<'a> Residency<'a> {
             let before = ROLES[..at].iter().rev().find(|r| self.modules.iter().any(|m| m.role == **r)).copied();
             let moves = self.modules.iter().any(|m| m.role == role && matches!(m.component.placement, Placement::Moved { .. }));
             if let (Some(before), true) = (before, moves) {
+                // The stage begins with the module before it still there.
+                p.phase("move_out");
                 self.leave(p, before);
             }
         }
@@ -453,7 +468,10 @@ impl<'a> Residency<'a> {
                 group: u64::from(group.max(1)),
                 kept: self.settings.runtime == Runtime::FastVideo,
             },
-            Placement::Leaf { .. } => Kind::Leaf { size: module.rest.iter().map(|t| t.size).min().unwrap_or(2) },
+            Placement::Leaf { .. } => {
+                let size = module.rest.iter().map(|t| t.size).min().unwrap_or(2);
+                Kind::Leaf { size, empties: self.settings.empties_cache() }
+            }
             placement if module.shard > 1 || placement == Placement::Gathered => Kind::Sharded {
                 block: module.block.clone(),
                 rest: module.rest.clone(),
@@ -500,6 +518,14 @@ impl<'a> Residency<'a> {
             let gathered = units.gathered.then(|| module.text_units());
             let ranks = self.settings.tensor_parallel.into();
             return Ok(fastvideo_text::forward(p, encoder, gathered.as_ref(), tokens, act, ranks));
+        }
+        if self.settings.runtime == Runtime::Diffusers {
+            let leaf = units.leaf.then_some(transformers_text::Leaf {
+                site: &LEAF,
+                embedding: units.embedding,
+                empties: self.settings.empties_cache(),
+            });
+            return Ok(transformers_text::Forward { encoder, batch, tokens, act, leaf }.emit(p));
         }
         Ok(text::forward(p, encoder, &units, &GATHERED, &LEAF, batch, tokens, act))
     }
@@ -588,10 +614,20 @@ const LIBRARY_WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
 
 /// The matrix library's workspaces, which live from the first product to the end of the process.
 pub(super) fn library_workspace(p: &mut Builder, list: List) {
-    for bytes in LIBRARY_WORKSPACES {
-        let workspace = p.alloc(&LIBRARY, &[("bytes", bytes)], 1);
-        p.keep(list, workspace);
-    }
+    product_workspace(p, list);
+    bias_workspace(p, list);
+}
+
+/// The workspace of plain products.
+pub(super) fn product_workspace(p: &mut Builder, list: List) {
+    let workspace = p.alloc(&LIBRARY, &[("bytes", LIBRARY_WORKSPACES[0])], 1);
+    p.keep(list, workspace);
+}
+
+/// The workspace of products with a bias.
+pub(super) fn bias_workspace(p: &mut Builder, list: List) {
+    let workspace = p.alloc(&LIBRARY, &[("bytes", LIBRARY_WORKSPACES[1])], 1);
+    p.keep(list, workspace);
 }
 
 /// Places parameters of one component: blocks, the parameters of one, those outside; bytes of an element, and whether what the
@@ -637,11 +673,14 @@ pub(super) fn component_streams(p: &mut Builder, forward: &super::diffusers_dit:
             resident: resident.into(),
             kept: false,
         },
-        Placement::Leaf { .. } => Kind::Leaf { size: forward.act },
+        Placement::Leaf { .. } => Kind::Leaf { size: forward.act, empties: false },
         _ => Kind::Whole,
     };
     Streams { site: &TRANSFORMER, kind }
 }
+
+/// A transformer's buffers stand before its parameters.
+const BUFFERS: usize = 2;
 
 /// Loads what is resident before the first request.
 pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
@@ -687,6 +726,14 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
             }
             Placement::Gathered if module.role == Role::TextEncoder => module.text_units().wrap(p, module.blocks),
             Placement::Gathered => pass_by(p, module),
+            // Accelerate moves parameters and leaves buffers where they are.
+            Placement::Leaf { .. }
+                if residency.settings.empties_cache() && matches!(module.role, Role::Transformer | Role::Transformer2) =>
+            {
+                for tensor in module.rest.iter().take(BUFFERS) {
+                    place(p, site(module.role), *tensor, module.weights);
+                }
+            }
             _ => {}
         }
     }

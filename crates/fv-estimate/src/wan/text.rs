@@ -53,6 +53,36 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
         block.extend([vector(encoder.hidden * inner); 4]);
         block.extend(vec![vector(encoder.hidden * encoder.ffn); if encoder.gated { 3 } else { 2 }]);
     }
+    let (hidden, ffn) = (encoder.hidden, encoder.ffn);
+    let rest = encoder.parameters.saturating_sub(per_block.saturating_mul(blocks));
+    if encoder.geometry && encoder.gated && per_block == 4 * hidden * inner + 3 * hidden * ffn + 32 * encoder.heads + 2 * hidden {
+        // UMT5: query, key, value and output, a table of 32 relative positions, the feed-forward layer, two norms.
+        let layout = [
+            hidden * inner,
+            hidden * inner,
+            hidden * inner,
+            hidden * inner,
+            32 * encoder.heads,
+            hidden,
+            hidden * ffn,
+            hidden * ffn,
+            hidden * ffn,
+            hidden,
+        ];
+        let outside = [rest.saturating_sub(hidden), hidden];
+        return (blocks, layout.map(vector).to_vec(), outside.map(vector).to_vec());
+    }
+    if encoder.geometry && !encoder.gated && per_block == 4 * (hidden * inner + hidden) + 2 * hidden * ffn + ffn + 5 * hidden {
+        // CLIP's vision tower: four projections and the feed-forward layer with biases, two norms with gain and bias.
+        let mut layout = Vec::new();
+        for _ in 0..4 {
+            layout.extend([hidden * inner, hidden]);
+        }
+        layout.extend([hidden, hidden, hidden * ffn, ffn, hidden * ffn, hidden, hidden, hidden]);
+        let position = encoder.tokens * hidden;
+        let outside = [hidden, rest.saturating_sub(position + 5 * hidden), position, hidden, hidden, hidden, hidden];
+        return (blocks, layout.into_iter().map(vector).collect(), outside.map(vector).to_vec());
+    }
     let sum: u64 = block.iter().map(|p| p.elements).sum();
     match per_block.checked_sub(sum) {
         Some(0) => {}
@@ -60,7 +90,6 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
         Some(rest) => block.push(vector(rest)),
         None => block = vec![vector(per_block)],
     }
-    let rest = encoder.parameters.saturating_sub(per_block * blocks);
     (blocks, block, if rest > 0 { vec![vector(rest)] } else { Vec::new() })
 }
 

@@ -29,6 +29,9 @@ fn matrix(inputs: u64, outputs: u64) -> Parameter {
     Parameter { elements: inputs * outputs, rows: outputs, fp32: false }
 }
 
+/// Positions of the rotary tables (`rope_max_seq_len`, Wan configuration).
+const ROTARY_POSITIONS: u64 = 1024;
+
 impl Dit {
     /// Weight and bias of a linear layer.
     fn linear(list: &mut Vec<Parameter>, inputs: u64, outputs: u64) {
@@ -63,6 +66,12 @@ impl Dit {
         Self::quantisable(&mut list, d, self.ffn);
         Self::quantisable(&mut list, self.ffn, d);
         list
+    }
+
+    /// The rotary tables that diffusers' class holds beside its parameters: cosines and sines of 1,024 positions, in fp32 unless
+    /// the whole model was cast.
+    pub fn buffers(&self) -> [Parameter; 2] {
+        [kept(ROTARY_POSITIONS * self.hidden / self.heads.max(1)); 2]
     }
 
     /// The parameters outside the blocks.

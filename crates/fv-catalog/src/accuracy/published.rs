@@ -1,0 +1,204 @@
+//! Published measurements of Wan models under any engine, each beside our figure or the reason why there is none.
+
+use fv_data::Catalog;
+use fv_estimate::estimate::Workload;
+use fv_estimate::resolve::Overrides;
+use fv_estimate::spread::Work;
+use fv_spec::authored::Runtime;
+use fv_spec::estimate::{PeakBytes, StageName};
+use fv_spec::request::PartialRequest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::derive::{Why, derive};
+use super::rows::{Measured, Row};
+use super::{PUBLISHED, Spreads};
+
+#[derive(Deserialize)]
+struct Line {
+    source: String,
+    model: String,
+    gpu: String,
+    height: Option<u32>,
+    width: Option<u32>,
+    frames: Option<u32>,
+    precision_offload: String,
+    stage: String,
+    metric: String,
+    value: String,
+    unit: String,
+    note: String,
+}
+
+/// One published figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Published {
+    /// Line of `published_wan.csv`.
+    pub line: usize,
+    /// Who published it.
+    pub source: String,
+    /// Model, device and setting in words.
+    pub what: String,
+    /// Stage and metric.
+    pub metric: String,
+    /// The figure in bytes, where it is one of memory.
+    pub bytes: Option<u64>,
+    /// The figure as printed.
+    pub printed: String,
+    /// Ours, low to high.
+    pub derived: Option<[u64; 2]>,
+    /// The value that errors are counted from.
+    pub value: Option<u64>,
+    /// Whether the same engine and complete inputs make the two comparable.
+    pub comparable: bool,
+    /// Why they differ, or why there is nothing to compare.
+    pub why: String,
+}
+
+/// Every published row.
+///
+/// # Errors
+/// When the recorded file is not what it should be.
+pub fn published(catalog: &Catalog, spreads: &Spreads) -> Result<Vec<Published>, String> {
+    let mut reader = csv::Reader::from_reader(PUBLISHED.as_bytes());
+    reader
+        .deserialize::<Line>()
+        .enumerate()
+        .map(|(i, line)| {
+            let line = line.map_err(|error| format!("published_wan.csv: {error}"))?;
+            Ok(judge(catalog, spreads, i + 2, &line))
+        })
+        .collect()
+}
+
+fn judge(catalog: &Catalog, spreads: &Spreads, number: usize, line: &Line) -> Published {
+    let size = match (line.height, line.width, line.frames) {
+        (Some(height), Some(width), Some(frames)) => format!(" {height}x{width}x{frames}"),
+        _ => String::new(),
+    };
+    let setting = if line.precision_offload.is_empty() { String::new() } else { format!(", {}", line.precision_offload) };
+    let mut row = Published {
+        line: number,
+        source: line.source.clone(),
+        what: format!("{}{size} on {}{setting}", line.model, line.gpu),
+        metric: format!("{} {}", line.stage, line.metric),
+        bytes: bytes(&line.value, &line.unit),
+        printed: format!("{} {}", line.value, line.unit.split(' ').next().unwrap_or_default()),
+        derived: None,
+        value: None,
+        comparable: false,
+        why: String::new(),
+    };
+    match compare(catalog, spreads, line) {
+        Ok((peaks, comparable, why)) => {
+            let interval = if line.metric.contains("reserved") { peaks.reserved } else { peaks.allocated };
+            row.derived = Some([interval.low, interval.high]);
+            row.value = Some(interval.value);
+            (row.comparable, row.why) = (comparable, why);
+        }
+        Err(why) => row.why = why,
+    }
+    row
+}
+
+/// Peaks to compare with, whether the inputs are complete and the engine is ours, and a remark.
+fn compare(catalog: &Catalog, spreads: &Spreads, line: &Line) -> Result<(PeakBytes, bool, String), String> {
+    if line.metric.starts_with("time") {
+        return Err("a time, not memory".to_owned());
+    }
+    if line.metric.starts_with("delta") {
+        return Err("a difference between two runs of another engine".to_owned());
+    }
+    if line.model.contains("MLX") {
+        return Err("another engine and allocator (MLX), and no size is given".to_owned());
+    }
+    if line.model.contains("Q5") {
+        return Err("another engine, and weights in a quantised storage whose layout is not stated".to_owned());
+    }
+    if line.model.starts_with("Qwen-Image VAE") {
+        return image_vae(catalog, spreads, line);
+    }
+    match (line.model.as_str(), line.source.split(' ').next().unwrap_or_default()) {
+        ("Wan2.1-T2V-1.3B", "vllm-project/vllm-omni#1901") => resident(catalog, line),
+        ("FastWan2.1-T2V-1.3B", "FastVideo") => fastwan(catalog, line),
+        _ => Err("the inputs are not complete".to_owned()),
+    }
+}
+
+/// The image VAE of Qwen is the video VAE of Wan 2.1 with one frame.
+fn image_vae(catalog: &Catalog, spreads: &Spreads, line: &Line) -> Result<(PeakBytes, bool, String), String> {
+    let (Some(height), Some(width), Some(frames)) = (line.height, line.width, line.frames) else {
+        return Err("no size is given".to_owned());
+    };
+    let row = Row {
+        file: "published_wan.csv".to_owned(),
+        line: 0,
+        component: "wan2.1-vae".to_owned(),
+        stage: line.stage.strip_prefix("vae_").unwrap_or(&line.stage).to_owned(),
+        case: format!("({height}, {width}, {frames}):float16:tile=False"),
+        runtime: Runtime::Diffusers,
+        cast: true,
+        measured: Measured { base: 0, allocated: 0, reserved: 0, device: 0 },
+    };
+    let derived = derive(catalog, &row).map_err(|why| match why {
+        Why::NotCovered(why) | Why::Malformed(why) => why,
+    })?;
+    let peaks = spreads.ends(Work::Vae).peaks(derived.peaks.tensors, derived.peaks.allocated, derived.peaks.reserved);
+    let remark = if line.note.contains("exclude") { "; this column may leave out the weights" } else { "" };
+    Ok((peaks, false, format!("another engine on another card: cuDNN chooses other kernels and workspaces there{remark}")))
+}
+
+/// All components resident, before anything runs.
+fn resident(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), String> {
+    let set = vec![
+        ("torch_dtype".to_owned(), json!("bf16")),
+        ("vae_dtype".to_owned(), json!("fp32")),
+        ("model_cpu_offload".to_owned(), json!(false)),
+    ];
+    let workload = evaluate(catalog, "wan21-t2v-1.3b", Runtime::Diffusers, line, set)?;
+    let peaks = workload.peaks().ok_or("not covered")?;
+    let why = "another engine; BF16 with the VAE in FP32 assumed, as nothing is said of precision";
+    Ok(if line.metric.contains("reserved") {
+        (
+            peaks.into_iter().max_by_key(|peak| peak.reserved.value).copied().unwrap_or_default(),
+            false,
+            format!("{why}; after a warm-up, so the highest stage"),
+        )
+    } else {
+        (peaks[StageName::Load as usize], false, format!("{why}; what is resident between stages"))
+    })
+}
+
+fn fastwan(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), String> {
+    let workload = evaluate(catalog, "fastwan21", Runtime::FastVideo, line, Vec::new())?;
+    if let Some(reason) = workload.unknown.first() {
+        return Err(format!("not covered: {}", reason.message));
+    }
+    let peaks = workload.peaks().ok_or("not covered")?;
+    let highest = peaks.iter().max_by_key(|peak| peak.allocated.value).copied().unwrap_or_default();
+    Ok((highest, true, "the highest of all stages, loading included".to_owned()))
+}
+
+fn evaluate(catalog: &Catalog, id: &str, runtime: Runtime, line: &Line, set: Vec<(String, Value)>) -> Result<Workload, String> {
+    let model = catalog.model(id).ok_or_else(|| format!("the catalog has no {id}"))?;
+    let example = model.examples.iter().find(|example| example.runtime == runtime);
+    let example = example.ok_or_else(|| format!("{id} has no deployment with {}", runtime.word()))?;
+    let request = PartialRequest { height: line.height, width: line.width, num_frames: line.frames, ..PartialRequest::default() };
+    let overrides = Overrides { set, ..Overrides::default() };
+    Workload::evaluate(model, example, &request, &overrides, &catalog.rules, false)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}
+
+/// A figure of memory in bytes. Only exact units: what is printed as GB may be either.
+fn bytes(value: &str, unit: &str) -> Option<u64> {
+    let scale: f64 = match unit {
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        unit if unit.starts_with("GB (unit as printed, MiB/1024") => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let value: f64 = value.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^63")]
+    (value.is_finite() && value > 0.0 && value < 1e6).then(|| (value * scale).round() as u64)
+}

@@ -1,0 +1,374 @@
+//! UMT5's encoder and CLIP's vision tower as transformers (5.17) runs them for diffusers' pipelines: eagerly, without gradients,
+//! attention through `scaled_dot_product_attention`.
+//!
+//! The order of allocations and the lifetime of every reference follow the classes; recorded allocator traces on an H200
+//! reproduce it (`tests/data/wan`). UMT5 adds a position bias to its scores, which only the kernel with materialised scores
+//! takes. CLIP's input convolution takes a workspace only below fp32, which is left out.
+
+use fv_spec::estimate::BufferKind::Activation;
+
+use super::model::Encoder;
+use crate::program::{Builder, Site, Tensor};
+
+macro_rules! sites {
+    ($($id:ident $name:literal $rule:literal;)*) => {
+        $(static $id: Site = Site { name: $name, kind: Activation, rule: $rule };)*
+    };
+}
+
+sites! {
+    STATES "encoder states" "wan.encoder";
+    MASK "attention mask" "wan.encoder";
+    NORM_FP32 "norm in fp32" "wan.encoder.norm";
+    STATISTICS "norm statistics" "wan.encoder.norm";
+    NORMED "normed states" "wan.encoder.norm";
+    QKV "query, key and value" "wan.encoder.attention";
+    POSITIONS "relative positions" "wan.encoder.attention";
+    BIAS "position bias" "wan.encoder.attention";
+    WIDE "query, key and value in fp32" "wan.encoder.attention";
+    SCORES "attention scores" "wan.encoder.attention";
+    ATTENTION "attention output" "wan.encoder.attention";
+    FFN "feed-forward hidden" "wan.encoder.feed_forward";
+}
+
+const FP32: u64 = 4;
+const INDEX: u64 = 8;
+
+/// Layers whose weights are on the device only while they run.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaf {
+    /// What the weights are called.
+    pub site: &'static Site,
+    /// Elements of the embedding and bytes of one.
+    pub embedding: (u64, u64),
+    /// Whether the allocator's cache is emptied each time.
+    pub empties: bool,
+}
+
+/// A forward pass of an encoder.
+#[derive(Debug, Clone, Copy)]
+pub struct Forward<'a> {
+    /// The encoder: the vision tower where it has a number of tokens of its own.
+    pub encoder: &'a Encoder,
+    /// Prompts or images.
+    pub batch: u64,
+    /// Tokens, padding included.
+    pub tokens: u64,
+    /// Bytes of an activation: 2 or 4.
+    pub act: u64,
+    /// Set where weights pass by layer by layer.
+    pub leaf: Option<Leaf>,
+}
+
+type Extents = [(&'static str, u64); 3];
+
+impl Forward<'_> {
+    /// The forward pass. The result is the last hidden states, of the vision tower those before the last layer.
+    pub fn emit(&self, p: &mut Builder) -> Tensor {
+        p.phase("embedding");
+        let weights = self.leaf.map(|leaf| {
+            if leaf.empties {
+                p.empty_cache();
+            }
+            p.alloc(leaf.site, &[("parameters", leaf.embedding.0)], leaf.embedding.1)
+        });
+        let states = p.alloc(&STATES, &self.states(), self.act);
+        if let Some(weights) = weights {
+            p.release(weights);
+        }
+        if !self.encoder.geometry {
+            return states;
+        }
+        if self.encoder.tokens > 0 { self.vision(p, states) } else { self.text(p, states) }
+    }
+
+    fn states(&self) -> Extents {
+        [("batch", self.batch), ("tokens", self.tokens), ("width", self.encoder.hidden)]
+    }
+
+    fn inner(&self) -> Extents {
+        [("batch", self.batch), ("tokens", self.tokens), ("inner width", self.encoder.heads * self.encoder.head)]
+    }
+
+    fn hidden(&self) -> Extents {
+        [("batch", self.batch), ("tokens", self.tokens), ("ffn", self.encoder.ffn)]
+    }
+
+    /// A linear layer's output, with its weights where they come along.
+    fn linear(&self, p: &mut Builder, site: &'static Site, dims: &Extents, inputs: u64, outputs: u64) -> Tensor {
+        let weights = self.leaf.map(|leaf| {
+            if leaf.empties {
+                p.empty_cache();
+            }
+            p.alloc(leaf.site, &[("inputs", inputs), ("outputs", outputs)], self.act)
+        });
+        let y = p.alloc(site, dims, self.act);
+        if let Some(weights) = weights {
+            p.release(weights);
+        }
+        y
+    }
+
+    fn text(&self, p: &mut Builder, embedded: Tensor) -> Tensor {
+        // A copy of the mask for each pair of positions, kept to the end as the embeddings are.
+        let pairs = [("batch", self.batch), ("queries", self.tokens), ("keys", self.tokens)];
+        let mask = p.alloc(&MASK, &pairs, 1);
+        let layer = |p: &mut Builder| {
+            let attended = self.text_attention(p);
+            self.text_feed_forward(p, attended)
+        };
+        let mut x = p.retain(embedded);
+        let blocks = self.encoder.blocks.0;
+        if blocks > 0 {
+            let first = layer(p);
+            p.release(x);
+            x = first;
+            p.repeat_sampled(blocks - 1, 2, 0, |p| {
+                let next = layer(p);
+                p.replace(x, next);
+            });
+        }
+        p.phase("final_norm");
+        let normed = self.rms_norm(p, &STATES);
+        p.release(x);
+        p.release(embedded);
+        p.release(mask);
+        normed
+    }
+
+    /// An RMS norm in fp32; its input stays.
+    fn rms_norm(&self, p: &mut Builder, site: &'static Site) -> Tensor {
+        let states = self.states();
+        let statistics = &[states[0], states[1]];
+        let wide = (self.act != FP32).then(|| p.alloc(&NORM_FP32, &states, FP32));
+        let square = p.alloc(&NORM_FP32, &states, FP32);
+        if let Some(wide) = wide {
+            p.release(wide);
+        }
+        let variance = p.alloc(&STATISTICS, statistics, FP32);
+        p.release(square);
+        let shifted = p.alloc(&STATISTICS, statistics, FP32);
+        let root = p.alloc(&STATISTICS, statistics, FP32);
+        p.release(shifted);
+        let mut scaled = p.alloc(&NORM_FP32, &states, FP32);
+        p.release(root);
+        if self.act != FP32 {
+            let narrow = p.alloc(&NORMED, &states, self.act);
+            p.release(scaled);
+            scaled = narrow;
+        }
+        let y = p.alloc(site, &states, self.act);
+        p.release(scaled);
+        p.release(variance);
+        y
+    }
+
+    /// Attention and its residual; the input stays the caller's.
+    fn text_attention(&self, p: &mut Builder) -> Tensor {
+        let (hidden, width) = (self.encoder.hidden, self.encoder.heads * self.encoder.head);
+        p.phase("attention");
+        let normed = self.rms_norm(p, &NORMED);
+        let qkv = [(); 3].map(|()| self.linear(p, &QKV, &self.inner(), hidden, width));
+        let bias = self.position_bias(p);
+        let scores = [("batch", self.batch), ("heads", self.encoder.heads), ("queries", self.tokens), ("keys", self.tokens)];
+        let joined = p.alloc(&BIAS, &scores, self.act);
+        let attended = self.scored(p, &scores);
+        let flat = p.alloc(&ATTENTION, &self.inner(), self.act);
+        p.release(attended);
+        p.release(joined);
+        let out = self.linear(p, &ATTENTION, &self.states(), width, hidden);
+        p.release(flat);
+        for tensor in qkv {
+            p.release(tensor);
+        }
+        p.release(bias);
+        let sum = p.alloc(&STATES, &self.states(), self.act);
+        p.release(normed);
+        p.release(out);
+        sum
+    }
+
+    /// The bias of each pair of positions, from the bucket of their distance.
+    fn position_bias(&self, p: &mut Builder) -> Tensor {
+        let line = [("positions", self.tokens)];
+        let pairs = [("queries", self.tokens), ("keys", self.tokens)];
+        let range = p.alloc(&POSITIONS, &line, INDEX);
+        let queries = p.alloc(&POSITIONS, &line, INDEX);
+        p.release(range);
+        let keys = p.alloc(&POSITIONS, &line, INDEX);
+        let distance = p.alloc(&POSITIONS, &pairs, INDEX);
+        let later = p.alloc(&POSITIONS, &pairs, 1);
+        let mut bucket = p.alloc(&POSITIONS, &pairs, INDEX);
+        p.release(later);
+        for _ in 0..2 {
+            let next = p.alloc(&POSITIONS, &pairs, INDEX);
+            p.release(bucket);
+            bucket = next;
+        }
+        let size = p.alloc(&POSITIONS, &pairs, INDEX);
+        let small = p.alloc(&POSITIONS, &pairs, 1);
+        let mut log = p.alloc(&POSITIONS, &pairs, FP32);
+        for _ in 0..4 {
+            let next = p.alloc(&POSITIONS, &pairs, FP32);
+            p.release(log);
+            log = next;
+        }
+        let whole = p.alloc(&POSITIONS, &pairs, INDEX);
+        let large = p.alloc(&POSITIONS, &pairs, INDEX);
+        p.release(whole);
+        let limit = p.alloc(&POSITIONS, &pairs, INDEX);
+        let limited = p.alloc(&POSITIONS, &pairs, INDEX);
+        p.release(limit);
+        p.release(large);
+        p.touch(&POSITIONS, &pairs, INDEX);
+        for tensor in [size, small, log, limited] {
+            p.release(tensor);
+        }
+        let bias = p.alloc(&BIAS, &[("heads", self.encoder.heads), pairs[0], pairs[1]], self.act);
+        for tensor in [queries, keys, distance, bucket] {
+            p.release(tensor);
+        }
+        bias
+    }
+
+    /// Attention with materialised scores, in fp32.
+    fn scored(&self, p: &mut Builder, scores: &[(&'static str, u64); 4]) -> Tensor {
+        let inner = self.inner();
+        let narrow = self.act != FP32;
+        // In a narrower type, copies of query, key and value; then the scaled query.
+        let copies: Vec<Tensor> = (0..if narrow { 4 } else { 1 }).map(|_| p.alloc(&WIDE, &inner, FP32)).collect();
+        let scaled_key = p.alloc(&WIDE, &inner, FP32);
+        let raw = p.alloc(&SCORES, scores, FP32);
+        p.release(scaled_key);
+        let soft = p.alloc(&SCORES, scores, FP32);
+        // Rows without any allowed key are found through a mask.
+        p.touch(&SCORES, scores, 1);
+        p.release(raw);
+        let returned = narrow.then(|| p.alloc(&SCORES, scores, self.act));
+        let mut y = p.alloc(&ATTENTION, &inner, FP32);
+        if narrow {
+            let cast = p.alloc(&ATTENTION, &inner, self.act);
+            p.release(y);
+            y = cast;
+        } else {
+            for tensor in &copies {
+                p.release(*tensor);
+            }
+        }
+        p.release(soft);
+        if narrow {
+            for tensor in copies.into_iter().rev() {
+                p.release(tensor);
+            }
+        }
+        if let Some(returned) = returned {
+            p.release(returned);
+        }
+        y
+    }
+
+    /// The gated feed-forward layer and its residual; drops `x`.
+    fn text_feed_forward(&self, p: &mut Builder, x: Tensor) -> Tensor {
+        let (hidden, ffn) = (self.encoder.hidden, self.encoder.ffn);
+        p.phase("feed_forward");
+        let normed = self.rms_norm(p, &NORMED);
+        let gate = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
+        // GELU written out: half of the input, then the other factor in steps, each a new tensor.
+        let half = p.alloc(&FFN, &self.hidden(), self.act);
+        let mut factor = p.alloc(&FFN, &self.hidden(), self.act);
+        for _ in 0..5 {
+            let next = p.alloc(&FFN, &self.hidden(), self.act);
+            p.release(factor);
+            factor = next;
+        }
+        let activated = p.alloc(&FFN, &self.hidden(), self.act);
+        for tensor in [half, factor, gate] {
+            p.release(tensor);
+        }
+        let mut product = activated;
+        if self.encoder.gated {
+            let up = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
+            let gated = p.alloc(&FFN, &self.hidden(), self.act);
+            product = gated;
+            let out = self.linear(p, &STATES, &self.states(), ffn, hidden);
+            for tensor in [product, activated, up] {
+                p.release(tensor);
+            }
+            return self.close(p, x, normed, out);
+        }
+        let out = self.linear(p, &STATES, &self.states(), ffn, hidden);
+        p.release(product);
+        self.close(p, x, normed, out)
+    }
+
+    fn close(&self, p: &mut Builder, x: Tensor, normed: Tensor, out: Tensor) -> Tensor {
+        p.release(normed);
+        let sum = p.alloc(&STATES, &self.states(), self.act);
+        p.release(out);
+        p.release(x);
+        sum
+    }
+
+    fn vision(&self, p: &mut Builder, patches: Tensor) -> Tensor {
+        let (hidden, width) = (self.encoder.hidden, self.encoder.heads * self.encoder.head);
+        // Patches, the class token before them, the table of positions, their sum, its norm.
+        let joined = p.alloc(&STATES, &self.states(), self.act);
+        let positions = p.alloc(&STATES, &self.states(), self.act);
+        let sum = p.alloc(&STATES, &self.states(), self.act);
+        for tensor in [positions, joined, patches] {
+            p.release(tensor);
+        }
+        // The pipeline asks for the states of every layer.
+        let kept = p.list();
+        let normed = self.layer_norm(p);
+        p.release(sum);
+        p.keep(kept, normed);
+        let layer = |p: &mut Builder| {
+            p.phase("attention");
+            let normed = self.layer_norm(p);
+            let qkv = [(); 3].map(|()| self.linear(p, &QKV, &self.inner(), hidden, width));
+            let mixed = p.alloc(&ATTENTION, &self.inner(), self.act);
+            let out = self.linear(p, &ATTENTION, &self.states(), width, hidden);
+            for tensor in [mixed, qkv[0], qkv[1], qkv[2], normed] {
+                p.release(tensor);
+            }
+            let x = p.alloc(&STATES, &self.states(), self.act);
+            p.release(out);
+            p.phase("feed_forward");
+            let normed = self.layer_norm(p);
+            let first = self.linear(p, &FFN, &self.hidden(), hidden, self.encoder.ffn);
+            let activated = p.alloc(&FFN, &self.hidden(), self.act);
+            p.release(first);
+            let out = self.linear(p, &STATES, &self.states(), self.encoder.ffn, hidden);
+            for tensor in [activated, normed] {
+                p.release(tensor);
+            }
+            let sum = p.alloc(&STATES, &self.states(), self.act);
+            p.release(out);
+            p.release(x);
+            sum
+        };
+        // The result is what the last layer but one leaves.
+        let blocks = self.encoder.blocks.0;
+        p.repeat(blocks.saturating_sub(2), |p| {
+            let states = layer(p);
+            p.keep(kept, states);
+        });
+        let result = layer(p);
+        if blocks > 1 {
+            let last = layer(p);
+            p.release(last);
+        }
+        p.release_list(kept);
+        result
+    }
+
+    fn layer_norm(&self, p: &mut Builder) -> Tensor {
+        let states = self.states();
+        let y = p.alloc(&NORMED, &states, self.act);
+        for _ in 0..2 {
+            p.touch(&STATISTICS, &[states[0], states[1]], FP32);
+        }
+        y
+    }
+}
