@@ -85,7 +85,7 @@ pub(crate) struct RecommendArgs {
     #[command(flatten)]
     limits: Limits,
     /// Lines of each list; without it 10 for people and all as JSON
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     limit: Option<usize>,
     #[command(flatten)]
     revisions: Revisions,

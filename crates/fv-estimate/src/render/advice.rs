@@ -155,11 +155,11 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
     let partition = |found: &Recommendation| found.partition.clone().unwrap_or_else(|| "-".to_owned());
     let part = name + if partitioned { widest("partition", &|found| partition(found).chars().count()) + 2 } else { 0 };
     let deployment = part + widest("deployment", &|found| found.deployment.chars().count());
-    let (peak, budget, last) = (deployment + 14, deployment + 26, deployment + 38);
+    let (peak, budget, edge) = (deployment + 14, deployment + 26, deployment + 38);
     let short = |found: &Recommendation| found.device_peak.zip(found.budget_bytes).is_some_and(|(peak, budget)| peak.high > budget);
     let header = Line::new().plain("  ").quiet("device").pad(name).quiet(if partitioned { "partition" } else { "" });
     let header = header.pad(part).quiet("deployment").right(Tone::Quiet, "at most", peak).right(Tone::Quiet, "budget", budget);
-    text.line(header.right(Tone::Quiet, if lacking { "may lack" } else { "to spare" }, last));
+    text.line(header.right(Tone::Quiet, if lacking { "may lack" } else { "to spare" }, edge));
     for found in shown {
         let line = Line::new().plain("  ").plain(&found.hardware).pad(name);
         let line = line.plain(&if partitioned { partition(found) } else { String::new() }).pad(part).plain(&found.deployment);
@@ -168,7 +168,7 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
         let difference = high.zip(found.budget_bytes).filter(|_| short(found) == lacking).map(|(high, budget)| high.abs_diff(budget));
         let line = line.right(Tone::Plain, &size(high), peak).right(Tone::Plain, &size(found.budget_bytes), budget);
         let own = bracketed(codes(found).difference(&common));
-        text.line(line.right(Tone::Plain, &size(difference), last).quiet(&format!(" {own}")));
+        text.line(line.right(Tone::Plain, &size(difference), edge).quiet(&format!(" {own}")));
     }
     if list.len() > shown.len() {
         text.line(Line::new().quiet(&format!("  and {} more", list.len() - shown.len())));
