@@ -888,7 +888,7 @@ impl<'a, S: Store> Machine<'a, S> {
     /// What skipped iterations leave behind: tensors in lists, and tensors that have grown.
     fn skip(&mut self, kept: &[usize], skipped: u64) {
         for (list, from) in kept.iter().enumerate() {
-            let added = self.lists[list].len() - from;
+            let added = self.lists[list].len().saturating_sub(*from);
             for _ in 0..skipped {
                 for i in *from..from + added {
                     let held = self.lists[list][i];

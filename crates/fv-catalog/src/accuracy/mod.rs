@@ -37,6 +37,8 @@ pub static OWN: &str = include_str!("../../../../tests/data/wan/peaks.csv");
 pub(crate) static CAPS: &str = include_str!("../../../../tests/data/h200_caps.json");
 /// Whole pipelines.
 pub(crate) static PIPELINES: &str = include_str!("../../../../tests/data/wan/pipelines.json");
+/// What FastVideo's own code was measured to take.
+pub(crate) static FASTVIDEO: &str = include_str!("../../../../tests/data/fastvideo/peaks.csv");
 /// What others published.
 pub(crate) static PUBLISHED: &str = include_str!("../../../../tests/data/published_wan.csv");
 

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::PIPELINES;
+use super::{FASTVIDEO, PIPELINES};
 
 #[derive(Deserialize)]
 struct Spec {
@@ -75,7 +75,49 @@ pub fn pipelines(catalog: &Catalog) -> Result<Vec<StageRow>, String> {
         .into_iter()
         .map(|(name, case)| Ok((name.clone(), serde_json::from_value(case).map_err(|error| format!("pipelines.json: {name}: {error}"))?)))
         .collect::<Result<_, String>>()?;
-    Ok(cases.par_iter().map(|(name, case)| stages(catalog, name, case)).collect::<Vec<_>>().into_iter().flatten().collect())
+    let mut rows: Vec<StageRow> =
+        cases.par_iter().map(|(name, case)| stages(catalog, name, case)).collect::<Vec<_>>().into_iter().flatten().collect();
+    rows.extend(fastvideo(catalog));
+    Ok(rows)
+}
+
+/// The first of two requests through FastVideo's own stages: every setting its default but a resident VAE and two steps.
+fn fastvideo(catalog: &Catalog) -> Vec<StageRow> {
+    let request = PartialRequest {
+        height: Some(480),
+        width: Some(832),
+        num_frames: Some(81),
+        num_inference_steps: Some(2),
+        ..PartialRequest::default()
+    };
+    let overrides = Overrides { set: vec![("vae_cpu_offload".to_owned(), json!(false))], ..Overrides::default() };
+    let evaluated = catalog.models.get("wan21-t2v-1.3b").and_then(|model| {
+        let example = model.examples.iter().find(|example| example.runtime == Runtime::FastVideo)?;
+        Workload::evaluate(model, example, &request, &overrides, &catalog.rules, false).ok()
+    });
+    let mut rows = Vec::new();
+    for line in FASTVIDEO.lines().filter(|line| line.contains(" request,") && line.contains("request 1\"")) {
+        // Component, stage, a quoted case, then the figures.
+        let (Some(stage), Some(figures)) = (line.split(',').nth(1), line.rsplit('"').next()) else { continue };
+        let stage = match stage {
+            "TextEncodingStage" => StageName::Encoding,
+            "DenoisingStage" => StageName::Denoising,
+            "DecodingStage" => StageName::Decoding,
+            _ => continue,
+        };
+        let figures: Vec<u64> = figures.split(',').filter_map(|figure| figure.parse().ok()).collect();
+        let Some([_, allocated, reserved]) = figures.get(..3).and_then(|head| <[u64; 3]>::try_from(head).ok()) else { continue };
+        let at = StageName::ALL.iter().position(|name| *name == stage).unwrap_or(0);
+        rows.push(StageRow {
+            case: "fastvideo_request".to_owned(),
+            what: "fastvideo, 1.3B, 480x832x81, blocks streamed, text encoder gathered, VAE resident under autocast".to_owned(),
+            stage: stage.word(),
+            measured: [allocated, reserved],
+            derived: evaluated.as_ref().and_then(|workload| workload.peaks().map(|peaks| peaks[at])),
+            unknown: evaluated.as_ref().and_then(|workload| workload.unknown.first().map(|reason| reason.message.clone())),
+        });
+    }
+    rows
 }
 
 fn stages(catalog: &Catalog, name: &str, case: &Case) -> Vec<StageRow> {

@@ -46,7 +46,7 @@ const FP64: u64 = 8;
 const TEXT_TOKENS: u64 = 512;
 /// Pixels to which an image-conditioned video of Wan 2.2 TI2V is fitted (`max_area` of `input_validation.py`).
 const TI2V_AREA: u64 = 480 * 832;
-/// What the UniPC scheduler keeps between steps: two converted predictions and the last sample.
+/// What the multistep scheduler (`scheduling_flow_unipc_multistep.py`) keeps between steps: two converted predictions and the last sample.
 const HISTORY_TENSORS: u64 = 3;
 /// What it makes in a step beside its result, in tensors of the latents' size.
 const SCHEDULER_TENSORS: u64 = 5;
@@ -64,7 +64,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         frames: request.num_frames.into(),
         height: request.height.into(),
         width: request.width.into(),
-        image_to_video: request.references > 0,
+        with_image: request.references > 0,
         text_element: settings.component(Role::TextEncoder).map_or(ACT, |c| if c.precision.computed == Dtype::Fp32 { FP32 } else { ACT }),
     };
 
@@ -112,7 +112,9 @@ fn supported<'a>(wan: &'a Wan, settings: &Settings, request: &Request) -> Result
 /// What is left out or assumed.
 fn remark(wan: &Wan, settings: &Settings, request: &Request, residency: &mut Residency<'_>) {
     if settings.compile {
-        residency.uncovered(Reason::new("uncovered-compile", "the tensors of a compiled transformer are not modelled"));
+        // Attention, where the peak is, stays eager (FASTVIDEO_DISABLE_ATTENTION_COMPILE is unset by default); compiling can only
+        // spare temporaries of the other phases.
+        residency.note("the transformer is compiled: its attention is not, and sets the peak; other phases are counted as run eagerly");
     }
     for role in [Role::Transformer, Role::Transformer2] {
         let Some(component) = settings.component(role) else { continue };
@@ -149,7 +151,7 @@ struct Video<'a> {
     frames: u64,
     height: u64,
     width: u64,
-    image_to_video: bool,
+    with_image: bool,
     /// Bytes of an element of the prompt embeddings.
     text_element: u64,
 }
@@ -179,7 +181,7 @@ impl Video<'_> {
 
     /// Whether the image is encoded by a stage of its own; Wan 2.2 TI2V does it when denoising begins.
     fn encodes_clip(&self) -> bool {
-        self.image_to_video && !self.wan.vae.residual
+        self.with_image && !self.wan.vae.residual
     }
 
     /// Text encoding and image encoding (`text_encoding.py`, `image_encoding.py`). Results stay in `kept`.
@@ -194,7 +196,7 @@ impl Video<'_> {
             p.keep(kept, embeddings);
         }
         residency.leave(p, Role::TextEncoder);
-        if let (true, Some(image)) = (self.image_to_video, self.wan.image.as_ref()) {
+        if let (true, Some(image)) = (self.with_image, self.wan.image.as_ref()) {
             residency.enter(p, Role::ImageEncoder);
             let states = residency.image_forward(p, image, 1)?;
             p.keep(kept, states);
@@ -285,7 +287,7 @@ impl Video<'_> {
             latent: self.latent,
             text_tokens: TEXT_TOKENS,
             text_element: self.text_element,
-            image_tokens: if self.image_to_video && dit.image_branch { self.wan.image.as_ref().map_or(0, |image| image.tokens) } else { 0 },
+            image_tokens: if self.with_image && dit.image_branch { self.wan.image.as_ref().map_or(0, |image| image.tokens) } else { 0 },
             attention: self.settings.attention,
             per_token_timesteps: self.settings.per_token_timesteps,
             ranks: self.settings.sequence_parallel.max(1).into(),
@@ -300,15 +302,15 @@ impl Video<'_> {
             .into_iter()
             .filter_map(|(role, dit)| Some((role, dit?)))
             .collect();
-        let stage = Stage { of_stage: p.list(), input: p.list(), prediction: p.list(), second: p.list(), tiles: p.list() };
-        if self.image_to_video && self.wan.image.is_some() {
+        let stage = Stage { throughout: p.list(), input: p.list(), prediction: p.list(), second: p.list(), tiles: p.list() };
+        if self.with_image && self.wan.image.is_some() {
             p.phase("model_input");
             let tokens = self.wan.image.as_ref().map_or(0, |image| image.tokens);
             let narrow = p.alloc(&IMAGE, &[("tokens", tokens), ("features", super::geometry::IMAGE_FEATURES)], ACT);
-            p.keep(stage.of_stage, narrow);
+            p.keep(stage.throughout, narrow);
         }
         if self.settings.per_token_timesteps {
-            self.encode_first_frame(p, residency, latents, stage.of_stage);
+            self.encode_first_frame(p, residency, latents, stage.throughout);
         }
         if let Attention::VideoSparse { .. } = self.settings.attention {
             // Found once for a size and kept by the process.
@@ -322,7 +324,7 @@ impl Video<'_> {
         }
         if self.settings.guidance_delta_kept {
             let delta = self.alloc(p, &GUIDED, self.channels(), ACT);
-            p.keep(stage.of_stage, delta);
+            p.keep(stage.throughout, delta);
         }
         for (i, (role, dit)) in experts.iter().enumerate() {
             // With `dit_cpu_offload` the other expert is moved out first.
@@ -342,7 +344,7 @@ impl Video<'_> {
             streams.prime(p);
             p.repeat_sampled(share, 2, 0, |p| self.step(p, &forward, &mut streams, latents, &stage));
         }
-        for list in [stage.tiles, stage.second, stage.prediction, stage.input, stage.of_stage] {
+        for list in [stage.tiles, stage.second, stage.prediction, stage.input, stage.throughout] {
             p.release_list(list);
         }
         p.keep(kept, latents);
@@ -425,7 +427,7 @@ impl Video<'_> {
 
 /// What lives for the denoising stage, and what one step holds until the next replaces it.
 struct Stage {
-    of_stage: List,
+    throughout: List,
     input: List,
     /// The first prediction, and what guidance makes of both.
     prediction: List,
@@ -574,7 +576,7 @@ mod tests {
             frames: 81,
             height: 480,
             width: 832,
-            image_to_video: false,
+            with_image: false,
             text_element: FP32,
         };
         let forward = video.forward(wan.dit, Role::Transformer);

@@ -61,7 +61,7 @@ pub(super) struct Units {
 
 impl Units {
     /// The units of an encoder's tensors, in the order of [`tensors`].
-    pub(super) fn of(block: Unit, rest: Unit) -> Self {
+    pub(super) fn of(block: &[(u64, u64)], rest: &[(u64, u64)]) -> Self {
         let at = ATTENTION_TENSORS.min(block.len());
         Self {
             embedding: rest[..1.min(rest.len())].to_vec(),
@@ -365,8 +365,8 @@ mod tests {
         let (blocks, block, rest) = tensors(&umt5, 1);
         let sum = |list: &[Parameter]| list.iter().map(|p| p.elements).sum::<u64>();
         assert_eq!(sum(&block) * blocks + sum(&rest), umt5.parameters);
-        let unit = |list: &[Parameter]| list.iter().map(|p| (p.elements, FP32)).collect();
-        let units = Units::of(unit(&block), unit(&rest));
+        let unit = |list: &[Parameter]| list.iter().map(|p| (p.elements, FP32)).collect::<Unit>();
+        let units = Units::of(&unit(&block), &unit(&rest));
         let encoding = program(|p| {
             let states = forward(p, &umt5, Some(&units), 512, FP32, 1);
             embeddings(p, &umt5, states, 512, 512, FP32);

@@ -291,8 +291,8 @@ mod tests {
     use super::*;
     use crate::program::{Program, Sampling};
 
-    fn tiling(tile: u32, stride: u32, temporal: bool) -> Option<Tiling> {
-        Some(Tiling { tile: [tile; 2], stride: [stride; 2], temporal: temporal.then_some([16, 12]) })
+    fn tiling(tile: u32, stride: u32, temporal: bool) -> Tiling {
+        Tiling { tile: [tile; 2], stride: [stride; 2], temporal: temporal.then_some([16, 12]) }
     }
 
     /// A mode of the tables; `input` is what the simulated latents were.
@@ -337,9 +337,9 @@ mod tests {
             ("vae21_ac_uncached_480x832x17", "ac", 17, None),
             ("vae21_bf16_uncached_480x832x17", "bf16", 17, None),
             ("vae21_fp32_uncached_480x832x17", "fp32", 17, None),
-            ("vae21_ac_tiled_480x832x33", "ac", 33, tiling(256, 192, false)),
-            ("vae21_bf16_tiled_480x832x17", "bf16", 17, tiling(256, 192, false)),
-            ("vae21_ac_tiled_in_time_480x832x33", "ac", 33, tiling(256, 192, true)),
+            ("vae21_ac_tiled_480x832x33", "ac", 33, Some(tiling(256, 192, false))),
+            ("vae21_bf16_tiled_480x832x17", "bf16", 17, Some(tiling(256, 192, false))),
+            ("vae21_ac_tiled_in_time_480x832x33", "ac", 33, Some(tiling(256, 192, true))),
         ] {
             assert_equal(&decoding(coder(Vae::WAN21, mode, 4), Latent::of(&Vae::WAN21, 1, frames, 480, 832), false, tiling), name);
         }
@@ -385,7 +385,7 @@ mod tests {
     fn peaks_of_decoding_without_cache_are_the_simulated_ones() {
         for cells in table("wan_vae_decode_uncached_sim.csv") {
             let (name, coder, latent) = row(&cells);
-            let tiling = cells["tile"].parse().ok().and_then(|tile| tiling(tile, tile * 3 / 4, cells["temporal_tiling"] == "True"));
+            let tiling = cells["tile"].parse().ok().map(|tile| tiling(tile, tile * 3 / 4, cells["temporal_tiling"] == "True"));
             let name = format!("{name} tile {} in time {}", cells["tile"], cells["temporal_tiling"]);
             let program = decoding(coder, latent, false, tiling);
             assert_peak(&program, &cells["working_peak_GiB"], &name);
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn executing_the_ends_of_loops_finds_the_peak() {
         let latent = Latent::of(&Vae::WAN21, 1, 49, 480, 832);
-        for (cached, tiling) in [(true, None), (false, tiling(256, 192, false)), (false, tiling(256, 192, true))] {
+        for (cached, tiling) in [(true, None), (false, Some(tiling(256, 192, false))), (false, Some(tiling(256, 192, true)))] {
             let program = decoding(coder(Vae::WAN21, "ac", 4), latent, cached, tiling);
             assert_eq!(peak(&program, Sampling::Ends), peak(&program, Sampling::All));
         }
@@ -418,8 +418,8 @@ mod tests {
             ("vae21_fp32_480x832x17", Vae::WAN21, "fp32", true, None, [480, 832, 17]),
             ("vae22_ac_480x832x17", Vae::WAN22, "ac", true, None, [480, 832, 17]),
             ("vae21_ac_uncached_480x832x17", Vae::WAN21, "ac", false, None, [480, 832, 17]),
-            ("vae21_ac_tiles512_480x832x33", Vae::WAN21, "ac", false, tiling(512, 384, false), [480, 832, 33]),
-            ("vae21_ac_tiles256_480x832x33", Vae::WAN21, "ac", false, tiling(256, 192, false), [480, 832, 33]),
+            ("vae21_ac_tiles512_480x832x33", Vae::WAN21, "ac", false, Some(tiling(512, 384, false)), [480, 832, 33]),
+            ("vae21_ac_tiles256_480x832x33", Vae::WAN21, "ac", false, Some(tiling(256, 192, false)), [480, 832, 33]),
         ] {
             let latent = Latent::of(&vae, 1, f, h, w);
             let coder = coder(vae, mode, 4);
@@ -434,7 +434,9 @@ mod tests {
         let recorded = program(|p| {
             // The mean is kept, which is a view of the moments.
             let [_, others @ ..] = coder.encode_distribution(p, 17, 480, 832);
-            others.into_iter().for_each(|tensor| p.release(tensor));
+            for tensor in others {
+                p.release(tensor);
+            }
         });
         assert_recorded(&recorded, "vae21_enc_fp32_480x832x17", 0);
     }

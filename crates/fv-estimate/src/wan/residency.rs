@@ -141,8 +141,8 @@ impl Module {
 
     /// The units that FSDP gathers a text encoder in.
     fn text_units(&self) -> fastvideo_text::Units {
-        let unit = |list: &[Stored]| list.iter().map(|t| (t.elements, t.size)).collect();
-        fastvideo_text::Units::of(unit(&self.block), unit(&self.rest))
+        let unit = |list: &[Stored]| list.iter().map(|t| (t.elements, t.size)).collect::<Vec<_>>();
+        fastvideo_text::Units::of(&unit(&self.block), &unit(&self.rest))
     }
 }
 
