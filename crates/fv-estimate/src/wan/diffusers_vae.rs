@@ -215,6 +215,7 @@ impl Coder {
         }
     }
 
+    #[expect(clippy::unused_self, reason = "steps of a coder are called alike")]
     pub(super) fn map(&self, p: &mut Builder, site: &'static Site, m: Map) -> Tensor {
         p.alloc(
             site,

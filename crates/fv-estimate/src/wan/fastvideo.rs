@@ -589,6 +589,18 @@ mod tests {
     }
 
     #[test]
+    fn loading_takes_the_whole_transformer_from_the_allocator_too() {
+        let settings = settings(LAYERWISE, Placement::Moved { pinned: false });
+        let lowered = lower(&wan(dit(5120, 13_824, 40), None), &settings, &request(), false).expect("covered");
+        // More than the loading of the text encoder has left in the cache.
+        let run = lowered.program.run(&Model::Caching(settings.allocator.clone()), Sampling::Ends);
+        let at = lowered.program.phases().iter().position(|span| span.stage == StageName::Load).expect("a phase");
+        let weights = 2 * 14_288_491_584;
+        assert!(run.phases[at].allocated >= weights && run.phases[at].allocated < weights + weights / 100, "{}", run.phases[at].allocated);
+        assert!(run.phases[at].reserved >= weights, "{}", run.phases[at].reserved);
+    }
+
+    #[test]
     fn two_experts_are_swapped_or_leave_a_block_each() {
         let fourteen = dit(5120, 13_824, 40);
         let wan = wan(fourteen, Some(fourteen));

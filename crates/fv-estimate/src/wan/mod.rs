@@ -3,6 +3,7 @@
 //! * [`model`]: a model of the catalog, read into what the rules need; [`geometry`] and [`weights`] are its parts.
 //! * [`residency`]: where weights are, stage by stage.
 //! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
+//! * [`fastvideo`]: a request through FastVideo's; [`fastvideo_dit`] is its transformer, [`fastvideo_vae`] what its VAE does otherwise.
 //! * [`text`]: the encoders; [`transformers_text`] is how transformers runs them for diffusers.
 
 pub mod component;

@@ -74,6 +74,8 @@ struct Module {
     shard: u64,
     /// What a runtime loads before it quantises: a block and the rest.
     unquantised: Option<(Vec<Stored>, Vec<Stored>)>,
+    /// Whether every tensor is placed in the allocator: where weights come and go among what it has cached.
+    placed_one_by_one: bool,
     /// Its weights on the device.
     weights: List,
     present: bool,
@@ -85,15 +87,26 @@ impl Module {
         Stored { elements: tensor.elements.div_ceil(self.shard), ..tensor }
     }
 
+    /// Places so many blocks of `block` in `list`.
+    fn place_blocks(&self, p: &mut Builder, blocks: u64, block: &[Stored], list: List) {
+        let one = |p: &mut Builder| {
+            for tensor in block {
+                place(p, site(self.role), *tensor, list);
+            }
+        };
+        if self.placed_one_by_one {
+            p.repeat_sampled(blocks, 1, 0, one);
+        } else {
+            p.repeat_opaque(blocks, one);
+        }
+    }
+
     fn load(&mut self, p: &mut Builder) {
         for tensor in &self.rest {
             place(p, site(self.role), self.resting(*tensor), self.weights);
         }
-        p.repeat_opaque(self.blocks, |p| {
-            for tensor in &self.block {
-                place(p, site(self.role), self.resting(*tensor), self.weights);
-            }
-        });
+        let block: Vec<Stored> = self.block.iter().map(|tensor| self.resting(*tensor)).collect();
+        self.place_blocks(p, self.blocks, &block, self.weights);
         self.present = true;
     }
 
@@ -105,11 +118,7 @@ impl Module {
         for tensor in rest {
             place(p, site(self.role), *tensor, all);
         }
-        p.repeat_opaque(self.blocks, |p| {
-            for tensor in block {
-                place(p, site(self.role), *tensor, all);
-            }
-        });
+        self.place_blocks(p, self.blocks, block, all);
         if let Some(matrix) = block.iter().max_by_key(|t| t.elements) {
             p.touch(&QUANTISING, &[("copies", 2), ("parameters", matrix.elements)], matrix.size);
         }
@@ -391,6 +400,7 @@ impl<'a> Residency<'a> {
                 rest: stored_rest,
                 shard: if fastvideo && transformer { settings.shard.max(1).into() } else { 1 },
                 unquantised,
+                placed_one_by_one: fastvideo,
                 weights: p.list(),
                 present: false,
             });
@@ -704,19 +714,11 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
                     for tensor in &module.rest {
                         place(p, site(module.role), *tensor, module.weights);
                     }
-                    p.repeat_opaque(resident, |p| {
-                        for tensor in &module.block {
-                            place(p, site(module.role), *tensor, module.weights);
-                        }
-                    });
+                    module.place_blocks(p, resident, &module.block, module.weights);
                 }
                 if fastvideo {
                     // The loader materialises the whole transformer on the device before its blocks are moved to the host.
-                    p.repeat_opaque(module.blocks - resident, |p| {
-                        for tensor in &module.block {
-                            place(p, site(module.role), *tensor, passing);
-                        }
-                    });
+                    module.place_blocks(p, module.blocks - resident, &module.block, passing);
                     p.release_list(passing);
                 }
             }
