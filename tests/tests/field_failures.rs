@@ -83,7 +83,7 @@ fn a_reference_image_raises_the_estimate() {
 fn outside_the_measured_range_it_says_so_and_a_close_call_is_uncertain() {
     let far = t2v(size(1088, 1920, 161), &[]);
     assert!(!far.coverage.extrapolated.is_empty(), "{:?}", far.coverage);
-    let near = workload(T2V.0, T2V.1, size(480, 832, 33), &[]);
+    let near = workload(T2V.0, T2V.1, size(720, 1280, 33), &[]);
     let peaks = estimate(&near, &big(), &host(512.0));
     let decode = stage(&peaks, "decoding").peak_bytes.expect("peaks");
     let between = decode.device.value - (decode.reserved.value - decode.allocated.value) / 2;
@@ -104,7 +104,10 @@ fn loading_needs_no_more_than_the_weights_and_one_tensor() {
 /// 8: the attention kernel is worth its own buffers, not the whole score matrix.
 #[test]
 fn the_attention_kernel_changes_the_estimate_by_its_own_buffers() {
-    let peak = |backend: &str| allocated(&t2v(size(352, 640, 17), &[("attention_backend", json!(backend))]), "denoising");
+    let resident = ("model_cpu_offload", json!(false));
+    let peak = |backend: &str| {
+        allocated(&t2v(size(352, 640, 17), &[resident.clone(), ("attention_backend", json!(backend))]), "denoising")
+    };
     let (fused, math) = (peak("_native_cudnn"), peak("_native_math"));
     let scores = 12 * 4_400 * 4_400 * 4_u64;
     assert!(math > fused + scores, "materialised scores count: {fused} {math}");

@@ -93,7 +93,7 @@ const CACHING: f64 = 0.35;
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]
 fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / (whole as f64).max(1.0)
+    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
 }
 
 proptest! {
