@@ -105,9 +105,7 @@ fn loading_needs_no_more_than_the_weights_and_one_tensor() {
 #[test]
 fn the_attention_kernel_changes_the_estimate_by_its_own_buffers() {
     let resident = ("model_cpu_offload", json!(false));
-    let peak = |backend: &str| {
-        allocated(&t2v(size(352, 640, 17), &[resident.clone(), ("attention_backend", json!(backend))]), "denoising")
-    };
+    let peak = |backend: &str| allocated(&t2v(size(352, 640, 17), &[resident.clone(), ("attention_backend", json!(backend))]), "denoising");
     let (fused, math) = (peak("_native_cudnn"), peak("_native_math"));
     let scores = 12 * 4_400 * 4_400 * 4_u64;
     assert!(math > fused + scores, "materialised scores count: {fused} {math}");

@@ -150,7 +150,7 @@ impl Workload {
     }
 
     /// Peaks of a stage on a device: `reserved` with the fixed cost added.
-    fn on_device(&self, peaks: PeakBytes, host: HostBytes, budget: &Budget) -> Option<PeakBytes> {
+    fn on_device(peaks: PeakBytes, host: HostBytes, budget: &Budget) -> Option<PeakBytes> {
         let device = budget.fixed.device_peak(peaks.reserved, host.pinned_bytes)?;
         Some(PeakBytes { device, ..peaks })
     }
@@ -158,7 +158,7 @@ impl Workload {
     /// Each rank's peaks where there are several: all of them run the same program over their share.
     fn ranks(&self, peaks: PeakBytes, host: HostBytes, budget: &Budget) -> Vec<RankPeak> {
         let count = self.settings.gpu_count;
-        match self.on_device(peaks, host, budget) {
+        match Self::on_device(peaks, host, budget) {
             Some(peak_bytes) if count > 1 => (0..count).map(|rank| RankPeak { rank, peak_bytes }).collect(),
             _ => Vec::new(),
         }
@@ -171,7 +171,7 @@ impl Workload {
             .peaks
             .iter()
             .zip(&evaluated.host)
-            .filter_map(|(peaks, host)| self.on_device(*peaks, *host, budget))
+            .filter_map(|(peaks, host)| Self::on_device(*peaks, *host, budget))
             .map(|peaks| peaks.device)
             .max_by_key(|device| device.value)
     }
@@ -183,7 +183,7 @@ impl Workload {
             StageName::ALL
                 .into_iter()
                 .zip(evaluated.peaks.iter().zip(&evaluated.host))
-                .filter_map(|(name, (peaks, host))| Some(StagePeak { name, peak_bytes: self.on_device(*peaks, *host, budget)? }))
+                .filter_map(|(name, (peaks, host))| Some(StagePeak { name, peak_bytes: Self::on_device(*peaks, *host, budget)? }))
                 .collect()
         });
         let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
@@ -259,7 +259,7 @@ impl Workload {
                     phases,
                     buffers: highest[i].and_then(|_| alive.next()).map_or_else(Vec::new, buffers),
                     largest_allocation: largest,
-                    peak_bytes: self.on_device(evaluated.peaks[i], evaluated.host[i], budget),
+                    peak_bytes: Self::on_device(evaluated.peaks[i], evaluated.host[i], budget),
                     ranks: self.ranks(evaluated.peaks[i], evaluated.host[i], budget),
                     host: evaluated.host[i],
                 }

@@ -415,6 +415,7 @@ pub enum Sampling {
 
 /// How allocations become memory.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "made once for a run")]
 pub enum Model {
     /// Sums of what is alive.
     None,

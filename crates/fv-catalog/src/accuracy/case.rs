@@ -4,6 +4,7 @@ use fv_spec::authored::Dtype;
 
 /// What a case says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of the case")]
 pub struct Case {
     /// Numbers of the geometry: height, width and frames; height and width; or tokens.
     pub numbers: Vec<u64>,

@@ -1,6 +1,7 @@
 //! The spread of measured around derived peaks: fitted, and fitted again without each geometry in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use fv_estimate::spread::{Ends, ONE, Work};
 use fv_spec::authored::{Coefficient, Runtime};
@@ -131,7 +132,8 @@ pub fn yaml(coefficients: &BTreeMap<String, Coefficient>) -> String {
     for (id, c) in coefficients {
         let range: Vec<String> = c.range.iter().map(|(name, [low, high])| format!("{name}: [{low}, {high}]")).collect();
         let rows: Vec<String> = c.source_rows.iter().map(|row| format!("\"{row}\"")).collect();
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "{id}:\n  value: {}\n  unit: {}\n  rule: {}\n  runtime: {}\n  metric: \"{}\"\n  range: {{ {} }}\n  source_rows: [{}]\n  date: {}\n",
             c.value,
             c.unit,
@@ -141,9 +143,9 @@ pub fn yaml(coefficients: &BTreeMap<String, Coefficient>) -> String {
             range.join(", "),
             rows.join(", "),
             c.date
-        ));
+        );
         if let Some(error) = c.leave_one_out_error {
-            text.push_str(&format!("  leave_one_out_error: {error}\n"));
+            let _ = write!(text, "  leave_one_out_error: {error}\n");
         }
     }
     text

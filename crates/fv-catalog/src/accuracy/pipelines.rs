@@ -1,5 +1,7 @@
 //! Whole pipelines, stage by stage, against what an estimate says of the same arrangement.
 
+use std::fmt::Write as _;
+
 use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
 use fv_estimate::resolve::{Overrides, resolve};
@@ -36,7 +38,8 @@ struct Spec {
 
 #[derive(Deserialize)]
 struct Mark {
-    mark: String,
+    #[serde(rename = "mark")]
+    name: String,
     peak_alloc: u64,
     peak_reserved: u64,
 }
@@ -144,7 +147,7 @@ fn measured(marks: &[Mark]) -> [[u64; 2]; 4] {
     let mut peaks = [[0; 2]; 4];
     let mut stage = 0;
     for mark in marks {
-        let name = mark.mark.as_str();
+        let name = mark.name.as_str();
         if name.starts_with("pt:end") {
             break;
         }
@@ -178,7 +181,7 @@ fn words(spec: &Spec) -> String {
                 }
             }
             if let Some(blocks) = group.get("num_blocks_per_group").and_then(Value::as_u64).filter(|blocks| *blocks > 1) {
-                text.push_str(&format!(", {blocks} blocks a group"));
+                let _ = write!(text, ", {blocks} blocks a group");
             }
             text
         }

@@ -40,6 +40,7 @@ sites! { "wan.diffusers.pipeline":
 const FP32: u64 = 4;
 
 /// Lowers a request.
+#[expect(clippy::too_many_lines, reason = "one request, stage by stage")]
 pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
     let mut p = Builder::new(details);
     let mut residency = Residency::new(wan, settings, &mut p)?;

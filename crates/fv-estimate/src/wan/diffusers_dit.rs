@@ -280,9 +280,9 @@ impl Forward {
     /// `residual.float() + update * gate`, narrowed; drops the reference to `residual`.
     fn gated_residual(&self, p: &mut Builder, residual: Tensor, update: Tensor, widen_update: bool) -> Tensor {
         let wide = self.float(p, &RESIDUAL_FP32, residual);
-        let wide_update = if widen_update { self.float(p, &RESIDUAL_FP32, update) } else { p.retain(update) };
+        let widened = if widen_update { self.float(p, &RESIDUAL_FP32, update) } else { p.retain(update) };
         let gated = self.unit(p, &RESIDUAL_FP32, FP32);
-        p.release(wide_update);
+        p.release(widened);
         let sum = self.unit(p, &RESIDUAL_FP32, FP32);
         p.release(wide);
         p.release(gated);
@@ -341,6 +341,7 @@ impl Forward {
     }
 
     /// The forward pass; weights come and go as `streams` says.
+    #[expect(clippy::too_many_lines, reason = "one pass, in the order of the class")]
     pub fn emit_with(&self, p: &mut Builder, streams: &mut Streams) -> Tensor {
         p.phase("weights_in");
         streams.begin(p);

@@ -695,7 +695,7 @@ impl Coder {
             p.repeat_sampled(*many_rows, 1, 1, |p| {
                 for (width, many_columns) in &columns {
                     p.repeat_sampled(*many_columns, 1, 1, |p| {
-                        self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time)
+                        self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time);
                     });
                 }
             });
@@ -835,8 +835,8 @@ impl Coder {
                         p.release_list(time);
                         let mut caches = Caches::default();
                         let mut step = |p: &mut Builder, chunk: Chunk, frames: u64| {
-                            let tile = Map { height: *tile_height, width: *tile_width, ..pixels.with(pixels.channels, frames) };
-                            let (part, m) = self.encode_chunk(p, &mut caches, chunk, tile);
+                            let part = Map { height: *tile_height, width: *tile_width, ..pixels.with(pixels.channels, frames) };
+                            let (part, m) = self.encode_chunk(p, &mut caches, chunk, part);
                             let (moments, m) = self.point(p, m, None);
                             p.release(part);
                             p.keep(time, moments);
@@ -940,6 +940,7 @@ impl Coder {
     }
 
     /// Halving in space and, with `time`, in time; the input's reference stays the caller's.
+    #[expect(clippy::many_single_char_names, reason = "as in the class")]
     fn downsample(&self, p: &mut Builder, caches: &mut Caches, chunk: Chunk, input: (Tensor, Map), time: bool) -> (Tensor, Map) {
         let (x, m) = input;
         let x = p.retain(x);

@@ -90,7 +90,10 @@ impl Encoder {
             (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));
         Self {
             parameters: component.parameter_count.get(),
-            blocks: (component.block_count.map_or(0, |c| c.get()), component.block_parameter_count.map_or(0, |c| c.get())),
+            blocks: (
+                component.block_count.map_or(0, fv_spec::units::Count::get),
+                component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
+            ),
             geometry: hidden.is_some() && ffn.is_some() && heads.is_some() && head.is_some(),
             hidden: hidden.unwrap_or(0),
             ffn: ffn.unwrap_or(0),
