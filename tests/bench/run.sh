@@ -17,3 +17,20 @@ trap 'rm -rf "$work"' EXIT
 cp target/release/fv-catalog "$work/fv-catalog"
 sync "$work/fv-catalog" # dirty pages cannot be dropped from the cache
 python3 tests/bench/measure.py "$work/fv-catalog" "$tools" "$work" "$tools/results.json"
+
+# The estimator beside its peers. What cannot be installed is left out, and said so.
+bench=$(cargo bench -p fv-estimate --bench estimate --no-run 2>&1 | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
+cp "$bench" "$work/estimate"
+if CARGO_TARGET_DIR=$tools/llmfit cargo build --quiet --release --manifest-path tests/bench/estimate/Cargo.toml; then
+  llmfit=$tools/llmfit/release/bench-llmfit
+else
+  llmfit=-
+  echo "Left out: llmfit-core 1.1.18 could not be built."
+fi
+if npm install --prefix "$tools/fitllm" --no-save --no-audit --no-fund --silent fitllm-engine@2.18.0; then
+  fitllm=$tools/fitllm
+else
+  fitllm=-
+  echo "Left out: fitllm-engine 2.18.0 could not be installed from npm."
+fi
+python3 tests/bench/estimate/measure.py "$work/estimate" "$llmfit" "$fitllm" "$tools/estimate.json"

@@ -865,6 +865,13 @@ impl Replay {
         }
     }
 
+    /// The peaks of what is allocated and reserved in both pools, which start again from the present.
+    pub(crate) fn take_peaks(&mut self) -> [u64; 2] {
+        let peaks = [self.gauges[ALL].level(0).peak, self.stats.all.reserved.peak];
+        self.reset_peaks();
+        peaks
+    }
+
     /// Keeps the exchanges with the driver from now on, for [`take_events`](Self::take_events).
     pub fn record_events(&mut self) {
         self.events.get_or_insert_default();

@@ -14,7 +14,7 @@ use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Budget, in_gib};
 use crate::error::InputError;
-use crate::program::{Alive, Model as Allocator, Program, Sampling, Timeline};
+use crate::program::{Alive, Model as Allocator, Program, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
 use crate::spread::{Spread, Work};
@@ -289,34 +289,24 @@ fn stage_peaks(program: &Program, timeline: &Timeline, spread: &Spread, referenc
     peaks
 }
 
-/// What is alive at a peak, for people: weights of a component are one buffer.
+/// What is alive at a peak, for people: weights of a component, of one element size, are one buffer.
 fn buffers(alive: Vec<Alive<'_>>) -> Vec<Buffer> {
-    let mut buffers: Vec<Buffer> = Vec::new();
+    let mut buffers: Vec<Buffer> = Vec::with_capacity(alive.len());
+    // What was put together: where it is in `buffers`, what it is, its element size and how many kinds it has.
+    let mut sums: Vec<(usize, &Site, u64, usize)> = Vec::new();
     for item in alive {
-        let site = item.shape.site;
+        let (site, element) = (item.shape.site, item.shape.element);
         let count = u32::try_from(item.count).unwrap_or(u32::MAX);
-        if site.kind == BufferKind::Weights || site.kind == BufferKind::Staging {
-            let parameters: u64 = item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.count;
-            let formula =
-                format!("{parameters} {} x {} B", item.shape.dims.first().map_or("parameters", |(name, _)| name), item.shape.element);
-            match buffers.iter_mut().find(|b| b.name == site.name && b.rule == format!("{}:{}", site.rule, item.shape.element)) {
-                Some(sum) => {
-                    sum.bytes += item.bytes;
-                    sum.count += count;
-                    let total = sum.bytes / item.shape.element;
-                    sum.formula = format!("{total} parameters x {} B", item.shape.element);
-                }
-                None => buffers.push(Buffer {
-                    name: site.name.to_owned(),
-                    kind: site.kind,
-                    tier: Tier::Device,
-                    bytes: item.bytes,
-                    count,
-                    formula,
-                    rule: format!("{}:{}", site.rule, item.shape.element),
-                }),
+        let summed = site.kind == BufferKind::Weights || site.kind == BufferKind::Staging;
+        if summed {
+            let same = |sum: &&mut (usize, &Site, u64, usize)| sum.2 == element && sum.1.name == site.name && sum.1.rule == site.rule;
+            if let Some((at, .., kinds)) = sums.iter_mut().find(same) {
+                buffers[*at].bytes += item.bytes;
+                buffers[*at].count += count;
+                *kinds += 1;
+                continue;
             }
-            continue;
+            sums.push((buffers.len(), site, element, 1));
         }
         buffers.push(Buffer {
             name: site.name.to_owned(),
@@ -324,34 +314,46 @@ fn buffers(alive: Vec<Alive<'_>>) -> Vec<Buffer> {
             tier: Tier::Device,
             bytes: item.bytes,
             count,
-            formula: formula(&item),
+            formula: if summed { parameters(&item) } else { formula(&item) },
             rule: site.rule.to_owned(),
         });
     }
-    for buffer in &mut buffers {
-        // The element size only kept weights of one component apart.
-        if let Some((rule, _)) = buffer.rule.split_once(':') {
-            buffer.rule = rule.to_owned();
-        }
+    for (at, _, element, _) in sums.into_iter().filter(|(.., kinds)| *kinds > 1) {
+        let total = buffers[at].bytes / element;
+        buffers[at].formula = format!("{total} parameters x {element} B");
     }
     buffers.retain(|buffer| buffer.bytes > 0);
     buffers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)).then_with(|| a.formula.cmp(&b.formula)));
     buffers
 }
 
+/// `1418996800 parameters x 2 B`.
+fn parameters(item: &Alive<'_>) -> String {
+    let parameters: u64 = item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.count;
+    format!("{parameters} {} x {} B", item.shape.dims.first().map_or("parameters", |(name, _)| name), item.shape.element)
+}
+
 /// `batch 1 x tokens 32760 x hidden 1536 x 2 B`.
 fn formula(item: &Alive<'_>) -> String {
-    let mut text = String::new();
+    let mut text = String::with_capacity(96);
     for (name, extent) in item.shape.dims {
         text.push_str(name);
         text.push(' ');
-        text.push_str(&extent.to_string());
+        push_number(&mut text, *extent);
         text.push_str(" x ");
     }
-    text.push_str(&item.shape.element.to_string());
+    push_number(&mut text, item.shape.element);
     text.push_str(" B");
     if item.bytes / item.count != item.shape.dims.iter().map(|(_, extent)| *extent).product::<u64>() * item.shape.element {
         text.push_str(", grown since");
     }
     text
+}
+
+/// Adds a number without a text of its own in between.
+fn push_number(text: &mut String, number: u64) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(char::from(b'0' + u8::try_from(number % 10).unwrap_or(0)));
 }

@@ -168,8 +168,12 @@ impl Program {
     /// How the buffer of an event came about.
     fn shape(&self, op: u32) -> Option<Shape<'_>> {
         let at = self.described.binary_search_by_key(&op, |described| described.op).ok()?;
-        let Described { site, dims: (from, to), element, .. } = self.described[at];
-        Some(Shape { site, dims: &self.dims[from as usize..to as usize], element })
+        Some(self.shape_of(&self.described[at]))
+    }
+
+    fn shape_of(&self, described: &Described) -> Shape<'_> {
+        let Described { site, dims: (from, to), element, .. } = *described;
+        Shape { site, dims: &self.dims[from as usize..to as usize], element }
     }
 }
 
@@ -400,6 +404,9 @@ const TAIL: u16 = 1;
 /// Iterations executed of an opaque loop: the average of all but the first stands for the rest.
 const OPAQUE_HEAD: u16 = 5;
 
+/// No place in a table.
+const NOWHERE: u32 = u32::MAX;
+
 fn index(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
@@ -488,26 +495,44 @@ impl Program {
         wanted.sort_unstable();
         let mut machine = Machine::new(self, Live::default(), tensors_only);
         machine.wanted = wanted.iter().map(|(at, _)| *at).rev().collect();
+        machine.looking = true;
         machine.span(0, self.ops.len(), 0, Sampling::Ends);
+        let mut shapes = vec![NOWHERE; self.ops.len()];
+        for (described, i) in self.described.iter().zip(0..) {
+            shapes[described.op as usize] = i;
+        }
+        let mut entries = vec![NOWHERE; self.ops.len()];
         let mut result = vec![Vec::new(); phases.len()];
         for ((_, i), held) in wanted.into_iter().zip(machine.found) {
-            result[i] = self.describe(&held);
+            result[i] = self.describe(&held, &shapes, &mut entries);
         }
         result
     }
 
-    fn describe(&self, held: &[(u64, u64, u32)]) -> Vec<Alive<'_>> {
+    /// Puts what is alive together by kind. `shapes` leads from events to their descriptions; `entries` from those whose
+    /// buffers were seen to what became of them, and is left as it was found.
+    fn describe(&self, held: &[(u64, u64, u32)], shapes: &[u32], entries: &mut [u32]) -> Vec<Alive<'_>> {
         let mut alive: Vec<Alive<'_>> = Vec::new();
+        // The size of one, by entry.
+        let mut sizes: Vec<u64> = Vec::new();
         for (size, count, op) in held {
-            let Some(shape) = self.shape(*op) else { continue };
-            let bytes = size.saturating_mul(*count);
-            match alive.iter_mut().find(|a| a.shape.site == shape.site && a.bytes == size * a.count && a.shape.dims == shape.dims) {
-                Some(same) => {
-                    same.bytes += bytes;
-                    same.count += count;
+            let mut entry = entries[*op as usize] as usize;
+            if sizes.get(entry) != Some(size) {
+                let Some(described) = self.described.get(shapes[*op as usize] as usize) else { continue };
+                let shape = self.shape_of(described);
+                let alike = |a: &Alive<'_>| a.shape.site == shape.site && a.shape.dims == shape.dims;
+                entry = sizes.iter().zip(&alive).position(|(other, a)| other == size && alike(a)).unwrap_or(alive.len());
+                entries[*op as usize] = index(entry);
+                if entry == alive.len() {
+                    alive.push(Alive { shape, bytes: 0, count: 0 });
+                    sizes.push(*size);
                 }
-                None => alive.push(Alive { shape, bytes, count: *count }),
             }
+            alive[entry].bytes += size.saturating_mul(*count);
+            alive[entry].count += count;
+        }
+        for (_, _, op) in held {
+            entries[*op as usize] = NOWHERE;
         }
         alive.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.shape.site.name.cmp(b.shape.site.name)));
         alive
@@ -645,12 +670,22 @@ struct Cached {
     /// Reserved bytes in which nothing lives any more: they go when the cache is emptied.
     dead: u64,
     stream: u32,
+    /// Peaks that were read before counted bytes went.
+    carried: Option<Peak>,
     failed: bool,
 }
 
 impl Cached {
     fn new(config: &Config) -> Self {
-        Self { live: Live::default(), replay: Replay::new(config.clone()), counted: [0; 2], dead: 0, stream: 0, failed: false }
+        Self {
+            live: Live::default(),
+            replay: Replay::new(config.clone()),
+            counted: [0; 2],
+            dead: 0,
+            stream: 0,
+            carried: None,
+            failed: false,
+        }
     }
 }
 
@@ -676,10 +711,18 @@ impl Store for Cached {
         [self.live.now, all.allocated.current, all.reserved.current]
     }
     fn take_peaks(&mut self) -> Peak {
-        let all = self.replay.stats().all;
-        self.replay.reset_peaks();
-        let [allocated, reserved] = self.counted;
-        Peak { allocated: all.allocated.peak + allocated, reserved: all.reserved.peak + reserved, ..self.live.take_peaks() }
+        let [allocated, reserved] = self.replay.take_peaks();
+        let [counted_allocated, counted_reserved] = self.counted;
+        let now = Peak { allocated: allocated + counted_allocated, reserved: reserved + counted_reserved, ..self.live.take_peaks() };
+        let Some(before) = self.carried.take() else { return now };
+        let (live, at) = if before.live > now.live { (before.live, before.at) } else { (now.live, now.at) };
+        Peak {
+            allocated: now.allocated.max(before.allocated),
+            reserved: now.reserved.max(before.reserved),
+            live,
+            tensors: now.tensors.max(before.tensors),
+            at,
+        }
     }
     fn count(&mut self, [live, allocated, reserved]: [u64; 3]) {
         self.live.count([live; 3]);
@@ -687,6 +730,9 @@ impl Store for Cached {
         self.counted[1] += reserved;
     }
     fn uncount(&mut self, [live, allocated, reserved]: [u64; 3]) {
+        // Peaks reached so far include what is about to go.
+        let peak = self.take_peaks();
+        self.carried = Some(peak);
         self.live.uncount([live; 3]);
         self.counted[0] -= allocated;
         self.dead += reserved;
@@ -731,6 +777,8 @@ struct Machine<'a, S: Store> {
     timeline: Timeline,
     /// Allocations after which what is alive is noted, the last first.
     wanted: Vec<u64>,
+    /// Whether the run is over with the last of them.
+    looking: bool,
     found: Vec<Vec<(u64, u64, u32)>>,
 }
 
@@ -759,6 +807,7 @@ impl<'a, S: Store> Machine<'a, S> {
             executed: 0,
             timeline: Timeline { phases: vec![Peak::default(); phases], largest: vec![(0, 0); phases], out_of_memory: false },
             wanted: Vec::new(),
+            looking: false,
             found: Vec::new(),
         }
     }
@@ -768,6 +817,11 @@ impl<'a, S: Store> Machine<'a, S> {
         self.harvest();
         self.timeline.out_of_memory = self.store.out_of_memory();
         self.timeline
+    }
+
+    /// Whether everything that was looked for is found.
+    fn is_over(&self) -> bool {
+        self.looking && self.wanted.is_empty()
     }
 
     /// Executes events `from..to` in iteration `iteration` of the loop around them.
@@ -830,6 +884,7 @@ impl<'a, S: Store> Machine<'a, S> {
                     at = body.end as usize;
                 }
                 Op::End => {}
+                Op::Phase { .. } if self.is_over() => return,
                 Op::Phase { phase } => {
                     self.harvest();
                     self.phase = phase as usize;
@@ -852,6 +907,9 @@ impl<'a, S: Store> Machine<'a, S> {
             let last_of_head = !whole && iteration + 1 == head;
             let kept: Vec<usize> = if last_of_head { self.lists.iter().map(Vec::len).collect() } else { Vec::new() };
             self.span(from, end as usize, iteration, sampling);
+            if self.is_over() {
+                return;
+            }
             if opaque && iteration == 0 {
                 first = self.store.levels();
             }

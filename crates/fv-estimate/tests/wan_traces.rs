@@ -82,6 +82,7 @@ fn large(events: &[Event]) -> Vec<(Option<u64>, usize)> {
 
 /// Compares program and trace. Workspaces of small convolutions differ, since cuDNN picks other algorithms for them: such sizes
 /// may be off, and are returned as (program, trace).
+#[expect(clippy::many_single_char_names, reason = "a pair of lists, of sizes and of numbers")]
 fn compare(name: &str, program: &[Event], trace: &[Event]) -> Result<Vec<(u64, u64)>, String> {
     let (a, b) = (large(program), large(trace));
     let mut sizes = Vec::new();

@@ -145,7 +145,7 @@ pub fn yaml(coefficients: &BTreeMap<String, Coefficient>) -> String {
             c.date
         );
         if let Some(error) = c.leave_one_out_error {
-            let _ = write!(text, "  leave_one_out_error: {error}\n");
+            let _ = writeln!(text, "  leave_one_out_error: {error}");
         }
     }
     text

@@ -161,7 +161,7 @@ fn resident(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String),
     let why = "another engine; BF16 with the VAE in FP32 assumed, as nothing is said of precision";
     Ok(if line.metric.contains("reserved") {
         (
-            peaks.into_iter().max_by_key(|peak| peak.reserved.value).copied().unwrap_or_default(),
+            peaks.iter().max_by_key(|peak| peak.reserved.value).copied().unwrap_or_default(),
             false,
             format!("{why}; after a warm-up, so the highest stage"),
         )

@@ -156,7 +156,12 @@ fn row(record: &csv::StringRecord, columns: &Columns, place: &RowPlace<'_>) -> R
         match record.get(column).map(str::trim).filter(|text| !text.is_empty()) {
             Some(text) => *field = text,
             None => {
-                findings.push(place.finding(Code::MissingField, column, name, format!("line {}: `{name}` is empty or missing", place.line)))
+                findings.push(place.finding(
+                    Code::MissingField,
+                    column,
+                    name,
+                    format!("line {}: `{name}` is empty or missing", place.line),
+                ));
             }
         }
     }

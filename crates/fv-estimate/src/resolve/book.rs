@@ -101,7 +101,7 @@ impl Book {
             keys: BTreeMap::new(),
             given: BTreeMap::new(),
             inert: Vec::new(),
-            reported: Vec::new(),
+            reported: Vec::with_capacity(64),
             unknown: Vec::new(),
             notes: Vec::new(),
             errors: Vec::new(),
@@ -110,17 +110,19 @@ impl Book {
 
     /// Reads `generator.*` of the configuration, and of `default_request` what is about execution.
     pub(super) fn authored(&mut self, config: &Map<String, Value>) {
-        let mut leaves = Vec::new();
+        let mut leaves = Vec::with_capacity(32);
+        let mut path = String::with_capacity(64);
         let open = |path: &str| !matches!((self.lookup)(path), Some(Meaning::Key(Key { kind: Kind::Any, .. })));
         if let Some(generator) = config.get("generator") {
-            flatten("", generator, &open, &mut leaves);
+            flatten(&mut path, generator, &open, &mut leaves);
         }
         if let Some(runtime) = config.get("default_request").and_then(|r| r.get("runtime")) {
-            flatten("default_request.runtime", runtime, &open, &mut leaves);
+            path.push_str("default_request.runtime");
+            flatten(&mut path, runtime, &open, &mut leaves);
         }
         // The rest of `sampling` is the request's.
         if let Some(batched) = config.get("default_request").and_then(|r| r.get("sampling")?.get("batch_cfg")) {
-            leaves.push(("default_request.sampling.batch_cfg".to_owned(), batched.clone()));
+            leaves.push(("default_request.sampling.batch_cfg".to_owned(), batched));
         }
         // The typed sections first: the runtime lets the free map win.
         leaves.sort_by_key(|(path, _)| (path.starts_with("pipeline.experimental."), path.starts_with("pipeline.preset_overrides.")));
@@ -128,9 +130,10 @@ impl Book {
             if matches!(path.as_str(), "model_path" | "revision" | "trust_remote_code") {
                 continue;
             }
-            let written = if path.starts_with("default_request.") { path.clone() } else { format!("generator.{path}") };
-            match (self.lookup)(&path) {
-                Some(Meaning::Key(key)) => self.give(key, value, Provenance::Authored, written, false),
+            let meaning = (self.lookup)(&path);
+            let written = if path.starts_with("default_request.") { path } else { ["generator.", &path].concat() };
+            match meaning {
+                Some(Meaning::Key(key)) => self.give(key, value.clone(), Provenance::Authored, written, false),
                 Some(Meaning::Inert) => self.inert.push(written),
                 None => self.unmodelled(&written, "it is not known here and could change memory"),
             }
@@ -272,9 +275,9 @@ impl Book {
     /// Reports how a component is placed and stored.
     pub(super) fn component(&mut self, role: Role, component: &Component, placed: Provenance, stored: Provenance) {
         let precision = component.precision;
-        self.derive(&format!("{}.placement", role.word()), placement_value(component.placement), placed);
+        self.derive(&[role.word(), ".placement"].concat(), placement_value(component.placement), placed);
         self.derive(
-            &format!("{}.precision", role.word()),
+            &[role.word(), ".precision"].concat(),
             json!({
                 "stored": storage_word(precision.stored),
                 "computed": dtype_word(precision.computed),
@@ -287,8 +290,7 @@ impl Book {
 
     /// Says what is left: settings that change nothing, those without effect, and those that no rule models.
     pub(super) fn close(&mut self, runtime: &str) {
-        let given: Vec<(&'static str, Given)> = self.given.iter().map(|(name, given)| (*name, given.clone())).collect();
-        for (name, given) in given {
+        for (name, given) in std::mem::take(&mut self.given) {
             let effect = self.keys.get(name).map_or(Effect::Applies, |key| key.effect);
             match effect {
                 Effect::Applies => continue,
@@ -309,16 +311,21 @@ impl Book {
     }
 }
 
-/// Leaves below `value`, with dotted paths.
-fn flatten(path: &str, value: &Value, open: &dyn Fn(&str) -> bool, out: &mut Vec<(String, Value)>) {
+/// Leaves below `value`, with dotted paths; `path` is left as it was.
+fn flatten<'a>(path: &mut String, value: &'a Value, open: &dyn Fn(&str) -> bool, out: &mut Vec<(String, &'a Value)>) {
     match value {
         Value::Object(map) if path.is_empty() || open(path) => {
+            let length = path.len();
             for (name, inner) in map {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                flatten(&path, inner, open, out);
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(name);
+                flatten(path, inner, open, out);
+                path.truncate(length);
             }
         }
-        _ => out.push((path.to_owned(), value.clone())),
+        _ => out.push((path.clone(), value)),
     }
 }
 
