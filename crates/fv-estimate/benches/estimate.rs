@@ -161,7 +161,14 @@ fn figures() -> Vec<Figure> {
         let estimates = || clips.iter().for_each(|clip| drop(black_box(case.evaluate(clip, true).estimate(Some(DEVICE), &case.budget))));
         add(name, "evaluate and estimate, eight clips in turn", Some(ESTIMATE_LIMIT), each(time(estimates)));
         add(name, "part: resolve", None, time(|| drop(black_box(case.resolve()))));
-        add(name, "part: read the model", None, time(|| drop(black_box(case.wan()))));
+        add(
+            name,
+            "part: read the model",
+            None,
+            time(|| {
+                let _ = black_box(case.wan());
+            }),
+        );
         let (wan, (settings, request)) = (case.wan(), case.resolve());
         add(name, "part: lower", None, time(|| drop(black_box(lower(&wan, &settings, &request, false)))));
         add(name, "part: lower with details", None, time(|| drop(black_box(lower(&wan, &settings, &request, true)))));

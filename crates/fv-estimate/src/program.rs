@@ -520,8 +520,8 @@ impl Program {
             if sizes.get(entry) != Some(size) {
                 let Some(described) = self.described.get(shapes[*op as usize] as usize) else { continue };
                 let shape = self.shape_of(described);
-                let alike = |a: &Alive<'_>| a.shape.site == shape.site && a.shape.dims == shape.dims;
-                entry = sizes.iter().zip(&alive).position(|(other, a)| other == size && alike(a)).unwrap_or(alive.len());
+                let same_shape = |a: &Alive<'_>| a.shape.site == shape.site && a.shape.dims == shape.dims;
+                entry = sizes.iter().zip(&alive).position(|(other, a)| other == size && same_shape(a)).unwrap_or(alive.len());
                 entries[*op as usize] = index(entry);
                 if entry == alive.len() {
                     alive.push(Alive { shape, bytes: 0, count: 0 });
