@@ -416,7 +416,7 @@ pub struct Limit {
 
 impl Limit {
     fn most(what: &str, found: f64, limit: f64) -> Self {
-        // `-0.0` is no error below.
-        Self { what: what.to_owned(), found: found.max(0.0), limit, holds: found <= limit }
+        // `-0.0` is no error below, and which zero `max` gives differs between builds.
+        Self { what: what.to_owned(), found: found.max(0.0) + 0.0, limit, holds: found <= limit }
     }
 }
