@@ -58,30 +58,11 @@ pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = 
 /// of several.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
-    let letters = |text: &str| text.chars().take(LONGEST).flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let letters = |text: &str| text.chars().take(LONGEST).flat_map(char::to_lowercase).collect::<String>();
     let word = letters(word);
-    let bound = (word.len() / 3).max(1);
-    let near = candidates.into_iter().map(|candidate| (edits(&word, &letters(candidate)), candidate));
+    let bound = (word.chars().count() / 3).max(1);
+    let near = candidates.into_iter().map(|candidate| (strsim::levenshtein(&word, &letters(candidate)), candidate));
     near.filter(|(distance, _)| *distance <= bound).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
-}
-
-/// Insertions, deletions and replacements between two words.
-fn edits(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.iter().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, to) in row.iter_mut().skip(1).zip(b) {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = *cell;
-            left = replaced.min(*cell + 1).min(left + 1);
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// Bytes as people read them: GiB with two decimals, or bytes where that would be nothing.
@@ -114,9 +95,8 @@ mod tests {
 
     #[test]
     fn edits_are_counted() {
-        let letters = |text: &str| text.chars().collect::<Vec<_>>();
         for (a, b, count) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)] {
-            assert_eq!(edits(&letters(a), &letters(b)), count, "{a} {b}");
+            assert_eq!(strsim::levenshtein(a, b), count, "{a} {b}");
         }
     }
 

@@ -22,6 +22,15 @@ pub struct Site {
     pub rule: &'static str,
 }
 
+/// Sites of one rule: identifier, name and kind of each.
+macro_rules! sites {
+    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
+        $(static $id: $crate::program::Site =
+            $crate::program::Site { name: $name, kind: ::fv_spec::estimate::BufferKind::$kind, rule: $rule };)*
+    };
+}
+pub(crate) use sites;
+
 /// The named extents whose product, times the size of an element, is a buffer's size.
 pub type Dims<'a> = &'a [(&'static str, u64)];
 

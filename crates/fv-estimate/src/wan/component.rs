@@ -69,7 +69,7 @@ pub fn peaks(part: &Part) -> Option<ComponentPeaks> {
 /// Host memory that is page-locked for weights that pass by, each tensor on its own.
 fn pinned_bytes(part: &Part) -> Option<u64> {
     let Part::Dit(forward, Placement::Streamed { pinned: true, .. } | Placement::Leaf { pinned: true }) = part else { return Some(0) };
-    let size = |p: &super::weights::Parameter| p.elements * if forward.keep_fp32 && p.fp32 { 4 } else { forward.act };
+    let size = |p: &super::weights::Parameter| p.elements * p.element(forward.act, forward.keep_fp32);
     let (block, rest) = (forward.dit.block_tensors(), forward.dit.other_tensors());
     let blocks = block.iter().map(|p| (size(p), forward.dit.blocks));
     pinned::pinned_bytes(blocks.chain(rest.iter().map(|p| (size(p), 1))))

@@ -4,8 +4,7 @@
 //! `diffusers/pipelines/wan` and accelerate's `cpu_offload_with_hook`: a module is moved in when it runs, the one before it in
 //! `model_cpu_offload_seq` is moved out just before, and nothing else is.
 
-use fv_spec::authored::{Dtype, Role};
-use fv_spec::estimate::BufferKind::{Activation, Cache, Output};
+use fv_spec::authored::Role;
 use fv_spec::estimate::{Reason, StageName};
 use fv_spec::request::Request;
 
@@ -14,14 +13,9 @@ use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
 use super::model::{Lowered, Wan};
 use super::residency::{Residency, bias_workspace, load_stage, product_workspace};
-use crate::program::{Builder, Site, Tensor};
+use super::{FP32, bytes_of};
+use crate::program::{Builder, Tensor, sites};
 use crate::settings::{Guidance, Settings};
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
-}
 
 sites! { "wan.diffusers.pipeline":
     PROMPT "prompt embeddings" Activation;
@@ -36,8 +30,6 @@ sites! { "wan.diffusers.pipeline":
     PIXELS "conditioning video" Activation;
     POSTPROCESSED "decoded video in [0, 1]" Output;
 }
-
-const FP32: u64 = 4;
 
 /// Lowers a request.
 #[expect(clippy::too_many_lines, reason = "one request, stage by stage")]
@@ -262,9 +254,4 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         p.release(tensor);
     }
     residency.finish(p)
-}
-
-/// Bytes of an activation of a type.
-pub(super) fn bytes_of(dtype: Dtype) -> u64 {
-    if dtype == Dtype::Fp32 { FP32 } else { 2 }
 }

@@ -5,11 +5,10 @@
 //! allocation for allocation (`tests/data`). What depends on the device: the attention kernel, the workspace of the
 //! matrix library and the workspace of the patch convolution.
 
-use fv_spec::estimate::BufferKind::{Activation, Cache, Workspace};
-
+use super::FP32;
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
 use super::residency::Streams;
-use crate::program::{Builder, Dims, Site, Tensor};
+use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::Attention;
 
 /// What a forward pass depends on.
@@ -31,12 +30,6 @@ pub struct Forward {
     pub attention: Attention,
     /// Whether each token has its own timestep.
     pub per_token_timesteps: bool,
-}
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
 }
 
 sites! { "wan.dit.embed":
@@ -78,9 +71,6 @@ sites! { "wan.dit.feed_forward":
 sites! { "wan.dit.head":
     PREDICTION "prediction" Activation;
 }
-
-/// The fp32 copy of a value that is computed in fp32: none when it is fp32 already.
-const FP32: u64 = 4;
 
 impl Forward {
     fn tokens(&self) -> u64 {

@@ -7,18 +7,11 @@
 //! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
 //! output grows.
 
-use fv_spec::estimate::BufferKind::{Activation, Cache, Output, Workspace};
-
+use super::FP32;
 use super::diffusers_dit::{CUDNN_HEADER, pad8};
 use super::geometry::{Latent, Vae};
-use crate::program::{Builder, List, Site, Tensor};
+use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
-}
 
 sites! { "wan.vae.convolution":
     FEATURES "features" Activation;
@@ -54,7 +47,6 @@ sites! { "wan.vae.output":
     ENCODED "encoded video" Activation;
 }
 
-const FP32: u64 = 4;
 /// Convolutions of pixels take no workspace.
 const RGB: u64 = 3;
 /// Norms over at least so many channels take a buffer of 8 bytes a value (seen at 1024, not at 640).

@@ -4,8 +4,7 @@
 //! embeddings, latents, image latents and the scheduler's history are there while the video is decoded, and with layerwise
 //! offload so is the first block of each transformer. The video stays on the device when the request is over.
 
-use fv_spec::authored::{Dtype, Role};
-use fv_spec::estimate::BufferKind::{Activation, Cache};
+use fv_spec::authored::Role;
 use fv_spec::estimate::{Reason, StageName};
 use fv_spec::request::Request;
 
@@ -15,15 +14,10 @@ use super::fastvideo_text;
 use super::geometry::{Dit, Latent};
 use super::model::{Encoder, Lowered, Wan};
 use super::residency::{Residency, Streams, library_workspace, load_stage};
-use crate::program::{Builder, List, Site, Tensor};
+use super::{FP32, bytes_of};
+use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::{Attention, Guidance, Placement, Settings};
 use crate::storage::Storage;
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
-}
 
 sites! { "wan.fastvideo.pipeline":
     IMAGE "image embeddings" Activation;
@@ -39,7 +33,6 @@ sites! { "wan.fastvideo.pipeline":
 }
 
 const ACT: u64 = 2;
-const FP32: u64 = 4;
 const INT64: u64 = 8;
 const FP64: u64 = 8;
 /// Text tokens that the transformer is given: shorter prompts are filled up (`t5_postprocess_text`).
@@ -65,7 +58,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         height: request.height.into(),
         width: request.width.into(),
         with_image: request.references > 0,
-        text_element: settings.component(Role::TextEncoder).map_or(ACT, |c| if c.precision.computed == Dtype::Fp32 { FP32 } else { ACT }),
+        text_element: settings.component(Role::TextEncoder).map_or(ACT, |c| bytes_of(c.precision.computed)),
     };
 
     load_stage(&mut p, &mut residency);
@@ -437,7 +430,7 @@ struct Stage {
 
 #[cfg(test)]
 mod tests {
-    use fv_spec::authored::Runtime;
+    use fv_spec::authored::{Dtype, Runtime};
 
     use super::super::geometry::Vae;
     use super::super::simulated::assert_recorded;

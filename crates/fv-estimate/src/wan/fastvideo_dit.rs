@@ -9,12 +9,11 @@
 //! Unlike diffusers' class, the rotary embedding is applied to query and key together in fp32 with every product written out:
 //! it is the peak, 28 hidden states for dense attention whatever the width of the feed-forward layer.
 
-use fv_spec::estimate::BufferKind::{Activation, Cache, Workspace};
-
+use super::FP32;
 use super::diffusers_dit::{CUDNN_HEADER, pad8};
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
 use super::residency::Streams;
-use crate::program::{Builder, Dims, List, Site, Tensor};
+use crate::program::{Builder, Dims, List, Site, Tensor, sites};
 use crate::settings::Attention;
 
 /// What a forward pass depends on. One video: the denoising stage takes no more.
@@ -38,12 +37,6 @@ pub struct Forward {
     pub ranks: u64,
     /// Whether the blocks' matrices are multiplied in FP8, as tensors of 8 bits made anew for each product.
     pub fp8: bool,
-}
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
 }
 
 sites! { "wan.dit.embed":
@@ -106,7 +99,6 @@ sites! { "wan.dit.head":
 
 /// Bytes of an activation: the stage computes in bf16 whatever the configuration says.
 const ACT: u64 = 2;
-const FP32: u64 = 4;
 
 /// Tiles of video sparse attention in each direction, and tokens of one.
 #[derive(Debug, Clone, Copy)]
@@ -699,12 +691,14 @@ impl Forward {
 
 #[cfg(test)]
 mod tests {
+    use fv_spec::estimate::BufferKind;
+
     use super::super::geometry::Vae;
     use super::super::simulated::{assert_equal, assert_peak, assert_recorded, program, table};
     use super::*;
     use crate::program::Program;
 
-    static INPUT: Site = Site { name: "input", kind: Activation, rule: "test" };
+    static INPUT: Site = Site { name: "input", kind: BufferKind::Activation, rule: "test" };
 
     fn dit(model: &str, sparse_gate: bool, blocks: u64) -> Dit {
         let (hidden, ffn, input, output) = match model {

@@ -5,17 +5,10 @@
 //! arrives from the host and is copied again into the buffer that is used, and the copy goes once the next has arrived.
 //! A trace of the code on an H200 shows the same allocations (`tests/data/fastvideo`).
 
-use fv_spec::estimate::BufferKind::{Activation, Staging};
-
+use super::FP32;
 use super::model::Encoder;
-use super::weights::Parameter;
-use crate::program::{Builder, List, Site, Tensor};
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
-}
+use super::weights::{Parameter, plain};
+use crate::program::{Builder, List, Site, Tensor, sites};
 
 sites! { "wan.encoder.attention":
     QKV "query, key and value" Activation;
@@ -40,7 +33,6 @@ sites! { "wan.weights.gathered":
     GATHERED "gathered unit" Staging;
 }
 
-const FP32: u64 = 4;
 const INT64: u64 = 8;
 
 /// Tensors of a unit: elements and bytes of an element.
@@ -99,18 +91,17 @@ const ATTENTION_TENSORS: usize = 4;
 
 /// Blocks, the tensors of one (attention first) and the tensors outside, the embedding first: one rank's share of `ranks`.
 pub(super) fn tensors(encoder: &Encoder, ranks: u64) -> (u64, Vec<Parameter>, Vec<Parameter>) {
-    let vector = |elements: u64| Parameter { elements, rows: 0, fp32: false };
     let (blocks, per_block) = encoder.blocks;
     let inner = encoder.heads * encoder.head;
-    let shared = |elements: u64| vector(elements.div_ceil(ranks));
+    let shared = |elements: u64| plain(elements.div_ceil(ranks));
     let ffn = vec![encoder.hidden * encoder.ffn; if encoder.gated { 3 } else { 2 }];
     let matrices = 4 * encoder.hidden * inner + ffn.iter().sum::<u64>();
     let biases = per_block.saturating_sub(matrices + 2 * encoder.hidden);
-    let mut block = vec![shared(3 * encoder.hidden * inner), vector(biases), shared(encoder.hidden * inner), vector(encoder.hidden)];
+    let mut block = vec![shared(3 * encoder.hidden * inner), plain(biases), shared(encoder.hidden * inner), plain(encoder.hidden)];
     block.extend(ffn.into_iter().map(shared));
-    block.push(vector(encoder.hidden));
+    block.push(plain(encoder.hidden));
     let rest = encoder.parameters.saturating_sub(per_block * blocks);
-    (blocks, block, vec![shared(rest.saturating_sub(encoder.hidden)), vector(encoder.hidden)])
+    (blocks, block, vec![shared(rest.saturating_sub(encoder.hidden)), plain(encoder.hidden)])
 }
 
 /// Brings a unit to the device.

@@ -10,19 +10,13 @@
 //! frames of the video are missing.
 
 use fv_spec::authored::Dtype;
-use fv_spec::estimate::BufferKind::{Activation, Output};
 
 use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts, spans};
 use super::geometry::{Latent, Vae};
-use crate::program::{Builder, List, Site, Tensor};
+use super::{FP32, bytes_of};
+use crate::program::{Builder, List, Tensor, sites};
 use crate::settings::{Precision, Tiling};
 use crate::storage::Storage;
-
-macro_rules! sites {
-    ($rule:literal: $($id:ident $name:literal $kind:ident;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
-}
 
 sites! { "wan.vae.output":
     DECODED "decoded video" Output;
@@ -32,7 +26,6 @@ sites! { "wan.vae.output":
     DISTRIBUTION "latent distribution" Activation;
 }
 
-const FP32: u64 = 4;
 /// Channels of a picture.
 const RGB: u64 = 3;
 
@@ -267,11 +260,6 @@ impl Coder {
 
 /// Frames cut from the start of what was decoded without a cache.
 const CUT: u64 = 3;
-
-/// Bytes of an activation of a type.
-fn bytes_of(dtype: Dtype) -> u64 {
-    if dtype == Dtype::Fp32 { FP32 } else { 2 }
-}
 
 /// The spans after the first one.
 fn without_first(spans: &[(u64, u64)]) -> Vec<(u64, u64)> {

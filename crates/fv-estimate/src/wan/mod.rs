@@ -24,7 +24,16 @@ pub mod transformers_text;
 pub mod weights;
 
 use crate::settings::Tiling;
+use fv_spec::authored::Dtype;
 use geometry::{Latent, Vae};
+
+/// Bytes of an fp32 value.
+const FP32: u64 = 4;
+
+/// Bytes of an activation of a type: the models compute in fp32 or in a type of two bytes.
+fn bytes_of(dtype: Dtype) -> u64 {
+    if dtype == Dtype::Fp32 { FP32 } else { 2 }
+}
 
 /// Whether a latent is larger than a tile: a smaller one is not tiled.
 pub(crate) fn tiled(vae: &Vae, latent: Latent, tiling: &Tiling) -> bool {

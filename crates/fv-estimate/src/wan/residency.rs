@@ -1,36 +1,38 @@
 //! Where each component's weights are, stage by stage, and what moves when.
 
-use fv_spec::authored::{Dtype, Role, Runtime};
-use fv_spec::estimate::BufferKind::{Staging, Weights, Workspace};
+use fv_spec::authored::{Role, Runtime};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
+use super::bytes_of;
 use super::model::{Encoder, Lowered, Wan};
 use super::weights::Parameter;
 use super::{fastvideo_text, text, transformers_text};
 use crate::pinned;
-use crate::program::{Builder, List, Site, Tensor};
+use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::{Component, Placement, Settings};
-use crate::storage::Storage;
+use crate::storage::{Storage, element_bytes};
 
-macro_rules! sites {
-    ($($id:ident $name:literal $kind:ident $rule:literal;)*) => {
-        $(static $id: Site = Site { name: $name, kind: $kind, rule: $rule };)*
-    };
+sites! { "wan.weights":
+    TRANSFORMER "transformer weights" Weights;
+    TRANSFORMER_2 "transformer_2 weights" Weights;
+    TEXT_ENCODER "text_encoder weights" Weights;
+    IMAGE_ENCODER "image_encoder weights" Weights;
+    VAE "vae weights" Weights;
 }
-
-sites! {
-    TRANSFORMER "transformer weights" Weights "wan.weights";
-    TRANSFORMER_2 "transformer_2 weights" Weights "wan.weights";
-    TEXT_ENCODER "text_encoder weights" Weights "wan.weights";
-    IMAGE_ENCODER "image_encoder weights" Weights "wan.weights";
-    VAE "vae weights" Weights "wan.weights";
-    SCALES "quantisation scales" Weights "wan.weights.quantised";
-    STREAMED "streamed block" Staging "wan.weights.streamed";
-    LEAF "streamed layer" Staging "wan.weights.streamed";
-    GATHERED "gathered unit" Staging "wan.weights.gathered";
-    ARRIVED "weights of all ranks" Staging "wan.weights.gathered";
-    QUANTISING "matrix being quantised" Staging "wan.weights.quantised";
-    LIBRARY "matrix library workspace" Workspace "library.workspace";
+sites! { "wan.weights.quantised":
+    SCALES "quantisation scales" Weights;
+    QUANTISING "matrix being quantised" Staging;
+}
+sites! { "wan.weights.streamed":
+    STREAMED "streamed block" Staging;
+    LEAF "streamed layer" Staging;
+}
+sites! { "wan.weights.gathered":
+    GATHERED "gathered unit" Staging;
+    ARRIVED "weights of all ranks" Staging;
+}
+sites! { "library.workspace":
+    LIBRARY "matrix library workspace" Workspace;
 }
 
 /// The roles that a Wan model can have.
@@ -57,6 +59,11 @@ struct Stored {
 }
 
 impl Stored {
+    /// A parameter in a plain type of `size` bytes.
+    fn plain(parameter: &Parameter, size: u64, keep_fp32: bool) -> Self {
+        Self { elements: parameter.elements, size: parameter.element(size, keep_fp32), scales: 0 }
+    }
+
     fn bytes(self) -> u64 {
         self.elements.saturating_mul(self.size).saturating_add(self.scales * 4)
     }
@@ -207,6 +214,24 @@ enum Kind {
         used: List,
         root: List,
     },
+}
+
+impl Kind {
+    /// Blocks that come and go as a [`Placement::Streamed`] says; what is outside them goes along unless it is resident.
+    fn streamed(p: &mut Builder, placement: Placement, block: Vec<Stored>, rest: Vec<Stored>, kept: bool) -> Self {
+        let Placement::Streamed { resident, prefetch, group, rest_resident, .. } = placement else { return Self::Whole };
+        Self::Blocks {
+            block,
+            rest: if rest_resident { Vec::new() } else { rest },
+            rest_list: p.list(),
+            current: p.list(),
+            next: p.list(),
+            prefetch: prefetch > 0,
+            group: u64::from(group.max(1)),
+            resident: resident.into(),
+            kept,
+        }
+    }
 }
 
 impl Streams {
@@ -467,17 +492,10 @@ impl<'a> Residency<'a> {
         let Some(module) = self.modules.iter().find(|m| m.role == role) else { return Streams::whole() };
         let kind = match module.component.placement {
             Placement::Streamed { resident, .. } if u64::from(resident) >= module.blocks => Kind::Whole,
-            Placement::Streamed { prefetch, group, rest_resident, resident, .. } => Kind::Blocks {
-                resident: resident.into(),
-                block: module.block.clone(),
-                rest: if rest_resident { Vec::new() } else { module.rest.clone() },
-                rest_list: p.list(),
-                current: p.list(),
-                next: p.list(),
-                prefetch: prefetch > 0,
-                group: u64::from(group.max(1)),
-                kept: self.settings.runtime == Runtime::FastVideo,
-            },
+            Placement::Streamed { .. } => {
+                let kept = self.settings.runtime == Runtime::FastVideo;
+                Kind::streamed(p, module.component.placement, module.block.clone(), module.rest.clone(), kept)
+            }
             Placement::Leaf { .. } => {
                 let size = module.rest.iter().map(|t| t.size).min().unwrap_or(2);
                 Kind::Leaf { size, empties: self.settings.empties_cache() }
@@ -511,7 +529,7 @@ impl<'a> Residency<'a> {
         let Some(module) = self.modules.iter().find(|m| m.role == role) else {
             return Err(vec![Reason::new("missing-component", format!("the model has no {}", role.word()))]);
         };
-        let act = if module.component.precision.computed == Dtype::Fp32 { 4 } else { 2 };
+        let act = bytes_of(module.component.precision.computed);
         let units = text::Units {
             embedding: module.rest.first().copied().map_or((0, 1), |t| (t.elements, t.size)),
             block: module.block.iter().map(|t| (t.elements, t.size)).collect(),
@@ -591,19 +609,10 @@ impl<'a> Residency<'a> {
 
 /// A parameter as `component` stores it. `None` where the rules do not cover the storage.
 fn stored(parameter: Parameter, component: &Component) -> Option<Stored> {
-    let plain = |dtype: Dtype| match dtype {
-        Dtype::Fp32 => Some(4),
-        Dtype::Fp16 | Dtype::Bf16 => Some(2),
-        Dtype::Fp8 | Dtype::Int8 => Some(1),
-        Dtype::Nvfp4 => None,
-    };
     let elements = parameter.elements;
-    let rest = plain(component.precision.computed)?;
+    let rest = element_bytes(component.precision.computed)?;
     match component.precision.stored {
-        Storage::Plain(dtype) => {
-            let size = if component.precision.keep_fp32 && parameter.fp32 { 4 } else { plain(dtype)? };
-            Some(Stored { elements, size, scales: 0 })
-        }
+        Storage::Plain(dtype) => Some(Stored::plain(&parameter, element_bytes(dtype)?, component.precision.keep_fp32)),
         _ if parameter.rows == 0 => Some(Stored { elements, size: rest, scales: 0 }),
         Storage::Fp8PerTensor => Some(Stored { elements, size: 1, scales: 1 }),
         Storage::Fp8PerChannel | Storage::Int8PerChannel | Storage::Int8PerRow => {
@@ -649,11 +658,7 @@ pub(super) fn load_parameters(
     (size, keep_fp32): (u64, bool),
     list: List,
 ) {
-    let stored = |parameter: &Parameter| Stored {
-        elements: parameter.elements,
-        size: if keep_fp32 && parameter.fp32 { 4 } else { size },
-        scales: 0,
-    };
+    let stored = |parameter: &Parameter| Stored::plain(parameter, size, keep_fp32);
     for parameter in rest {
         place(p, site(role), stored(parameter), list);
     }
@@ -666,23 +671,11 @@ pub(super) fn load_parameters(
 
 /// The streams of a transformer on its own.
 pub(super) fn component_streams(p: &mut Builder, forward: &super::diffusers_dit::Forward, placement: Placement) -> Streams {
-    let size = |parameter: &Parameter| Stored {
-        elements: parameter.elements,
-        size: if forward.keep_fp32 && parameter.fp32 { 4 } else { forward.act },
-        scales: 0,
-    };
+    let stored = |list: Vec<Parameter>| list.iter().map(|t| Stored::plain(t, forward.act, forward.keep_fp32)).collect();
     let kind = match placement {
-        Placement::Streamed { resident, prefetch, group, rest_resident, .. } => Kind::Blocks {
-            block: forward.dit.block_tensors().iter().map(size).collect(),
-            rest: if rest_resident { Vec::new() } else { forward.dit.other_tensors().iter().map(size).collect() },
-            rest_list: p.list(),
-            current: p.list(),
-            next: p.list(),
-            prefetch: prefetch > 0,
-            group: u64::from(group.max(1)),
-            resident: resident.into(),
-            kept: false,
-        },
+        Placement::Streamed { .. } => {
+            Kind::streamed(p, placement, stored(forward.dit.block_tensors()), stored(forward.dit.other_tensors()), false)
+        }
         Placement::Leaf { .. } => Kind::Leaf { size: forward.act, empties: false },
         _ => Kind::Whole,
     };

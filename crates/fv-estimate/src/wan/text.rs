@@ -2,28 +2,26 @@
 //!
 //! Encoder activations are small beside the weights; what matters is which weights are on the device together.
 
-use fv_spec::estimate::BufferKind::Activation;
-
 use super::model::Encoder;
-use super::weights::Parameter;
-use crate::program::{Builder, Site, Tensor};
+use super::weights::{Parameter, plain};
+use crate::program::{Builder, Site, Tensor, sites};
 
-macro_rules! sites {
-    ($($id:ident $name:literal $rule:literal;)*) => {
-        $(static $id: Site = Site { name: $name, kind: Activation, rule: $rule };)*
-    };
+sites! { "wan.encoder":
+    STATES "encoder states" Activation;
 }
-
-sites! {
-    STATES "encoder states" "wan.encoder";
-    NORMED "normed states" "wan.encoder.norm";
-    NORM_FP32 "norm in fp32" "wan.encoder.norm";
-    QKV "query, key and value" "wan.encoder.attention";
-    BIAS "position bias" "wan.encoder.attention";
-    SCORES "attention scores" "wan.encoder.attention";
-    SCORES_FP32 "attention scores in fp32" "wan.encoder.attention";
-    ATTENTION "attention output" "wan.encoder.attention";
-    FFN "feed-forward hidden" "wan.encoder.feed_forward";
+sites! { "wan.encoder.norm":
+    NORMED "normed states" Activation;
+    NORM_FP32 "norm in fp32" Activation;
+}
+sites! { "wan.encoder.attention":
+    QKV "query, key and value" Activation;
+    BIAS "position bias" Activation;
+    SCORES "attention scores" Activation;
+    SCORES_FP32 "attention scores in fp32" Activation;
+    ATTENTION "attention output" Activation;
+}
+sites! { "wan.encoder.feed_forward":
+    FFN "feed-forward hidden" Activation;
 }
 
 /// Weights that pass by: elements and bytes of an element of each tensor.
@@ -39,10 +37,6 @@ pub struct Units {
     pub gathered: bool,
 }
 
-fn vector(elements: u64) -> Parameter {
-    Parameter { elements, rows: 0, fp32: false }
-}
-
 /// Blocks, the tensors of one, and the tensors outside, the embedding first. Sums are the catalog's counts; where the layout is
 /// not known the remainder is one tensor.
 pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
@@ -50,8 +44,8 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
     let inner = encoder.heads * encoder.head;
     let mut block: Vec<Parameter> = Vec::new();
     if encoder.geometry {
-        block.extend([vector(encoder.hidden * inner); 4]);
-        block.extend(vec![vector(encoder.hidden * encoder.ffn); if encoder.gated { 3 } else { 2 }]);
+        block.extend([plain(encoder.hidden * inner); 4]);
+        block.extend(vec![plain(encoder.hidden * encoder.ffn); if encoder.gated { 3 } else { 2 }]);
     }
     let (hidden, ffn) = (encoder.hidden, encoder.ffn);
     let rest = encoder.parameters.saturating_sub(per_block.saturating_mul(blocks));
@@ -70,7 +64,7 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
             hidden,
         ];
         let outside = [rest.saturating_sub(hidden), hidden];
-        return (blocks, layout.map(vector).to_vec(), outside.map(vector).to_vec());
+        return (blocks, layout.map(plain).to_vec(), outside.map(plain).to_vec());
     }
     if encoder.geometry && !encoder.gated && per_block == 4 * (hidden * inner + hidden) + 2 * hidden * ffn + ffn + 5 * hidden {
         // CLIP's vision tower: four projections and the feed-forward layer with biases, two norms with gain and bias.
@@ -81,16 +75,16 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
         layout.extend([hidden, hidden, hidden * ffn, ffn, hidden * ffn, hidden, hidden, hidden]);
         let position = encoder.tokens * hidden;
         let outside = [hidden, rest.saturating_sub(position + 5 * hidden), position, hidden, hidden, hidden, hidden];
-        return (blocks, layout.into_iter().map(vector).collect(), outside.map(vector).to_vec());
+        return (blocks, layout.into_iter().map(plain).collect(), outside.map(plain).to_vec());
     }
     let sum: u64 = block.iter().map(|p| p.elements).sum();
     match per_block.checked_sub(sum) {
         Some(0) => {}
         // Norms, biases and position tables are small.
-        Some(rest) => block.push(vector(rest)),
-        None => block = vec![vector(per_block)],
+        Some(rest) => block.push(plain(rest)),
+        None => block = vec![plain(per_block)],
     }
-    (blocks, block, if rest > 0 { vec![vector(rest)] } else { Vec::new() })
+    (blocks, block, if rest > 0 { vec![plain(rest)] } else { Vec::new() })
 }
 
 /// A forward pass; the last hidden states are the result.

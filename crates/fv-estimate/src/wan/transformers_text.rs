@@ -5,33 +5,31 @@
 //! reproduce it (`tests/data/wan`). UMT5 adds a position bias to its scores, which only the kernel with materialised scores
 //! takes. CLIP's input convolution takes a workspace only below fp32, which is left out.
 
-use fv_spec::estimate::BufferKind::Activation;
-
+use super::FP32;
 use super::model::Encoder;
-use crate::program::{Builder, Site, Tensor};
+use crate::program::{Builder, Site, Tensor, sites};
 
-macro_rules! sites {
-    ($($id:ident $name:literal $rule:literal;)*) => {
-        $(static $id: Site = Site { name: $name, kind: Activation, rule: $rule };)*
-    };
+sites! { "wan.encoder":
+    STATES "encoder states" Activation;
+    MASK "attention mask" Activation;
+}
+sites! { "wan.encoder.norm":
+    NORM_FP32 "norm in fp32" Activation;
+    STATISTICS "norm statistics" Activation;
+    NORMED "normed states" Activation;
+}
+sites! { "wan.encoder.attention":
+    QKV "query, key and value" Activation;
+    POSITIONS "relative positions" Activation;
+    BIAS "position bias" Activation;
+    WIDE "query, key and value in fp32" Activation;
+    SCORES "attention scores" Activation;
+    ATTENTION "attention output" Activation;
+}
+sites! { "wan.encoder.feed_forward":
+    FFN "feed-forward hidden" Activation;
 }
 
-sites! {
-    STATES "encoder states" "wan.encoder";
-    MASK "attention mask" "wan.encoder";
-    NORM_FP32 "norm in fp32" "wan.encoder.norm";
-    STATISTICS "norm statistics" "wan.encoder.norm";
-    NORMED "normed states" "wan.encoder.norm";
-    QKV "query, key and value" "wan.encoder.attention";
-    POSITIONS "relative positions" "wan.encoder.attention";
-    BIAS "position bias" "wan.encoder.attention";
-    WIDE "query, key and value in fp32" "wan.encoder.attention";
-    SCORES "attention scores" "wan.encoder.attention";
-    ATTENTION "attention output" "wan.encoder.attention";
-    FFN "feed-forward hidden" "wan.encoder.feed_forward";
-}
-
-const FP32: u64 = 4;
 const INDEX: u64 = 8;
 
 /// Layers whose weights are on the device only while they run.

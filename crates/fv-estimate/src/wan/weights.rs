@@ -3,6 +3,7 @@
 //! Sizes decide how an allocator packs weights into segments and how a page-locking allocator rounds them. The sums are the
 //! parameter counts of the catalog, which a test holds for every Wan model.
 
+use super::FP32;
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Vae};
 
 /// One parameter.
@@ -17,7 +18,16 @@ pub struct Parameter {
     pub fp32: bool,
 }
 
-fn plain(elements: u64) -> Parameter {
+impl Parameter {
+    /// Bytes of an element where the component is stored in a type of `size` bytes, and whether what the class keeps in fp32
+    /// is kept.
+    pub(super) fn element(&self, size: u64, keep_fp32: bool) -> u64 {
+        if keep_fp32 && self.fp32 { FP32 } else { size }
+    }
+}
+
+/// A parameter that is neither quantised nor kept in fp32.
+pub(super) fn plain(elements: u64) -> Parameter {
     Parameter { elements, rows: 0, fp32: false }
 }
 
