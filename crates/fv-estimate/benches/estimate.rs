@@ -7,13 +7,12 @@ use fv_estimate::{
     budget::{Asked, Budget, budget, fixed_costs},
     device::DeviceSpec,
     estimate::Workload,
+    family,
     program::{self, Program, Sampling},
     resolve::{Overrides, resolve},
     settings::Settings,
-    wan::{self, model::Wan},
 };
 use fv_spec::{
-    authored::Runtime,
     compiled::{Example, HardwareFile, Model, RulesFile},
     request::{PartialRequest, Request},
 };
@@ -81,18 +80,11 @@ impl Case {
         resolve(&self.model, &self.example, &PartialRequest::default(), &self.overrides).unwrap_or_else(|errors| panic!("{errors:?}"))
     }
 
-    fn wan(&self) -> Wan {
-        Wan::read(&self.model, &self.example).unwrap_or_else(|reasons| panic!("{reasons:?}"))
+    fn lower(&self, settings: &Settings, request: &Request, details: bool) -> Program {
+        let family = family::find(&self.model.memory_rules).unwrap_or_else(|| panic!("no rules"));
+        let lowered = family.lower(&self.model, &self.example, settings, request, details).unwrap_or_else(|| panic!("no rules"));
+        lowered.unwrap_or_else(|reasons| panic!("{reasons:?}")).program
     }
-}
-
-/// A request lowered with its runtime's rules.
-fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -> Program {
-    let lowered = match settings.runtime {
-        Runtime::FastVideo => wan::fastvideo::lower(wan, settings, request, details),
-        _ => wan::diffusers::lower(wan, settings, request, details),
-    };
-    lowered.unwrap_or_else(|reasons| panic!("{reasons:?}")).program
 }
 
 fn clips() -> [PartialRequest; 8] {
@@ -161,18 +153,10 @@ fn figures() -> Vec<Figure> {
         let estimates = || clips.iter().for_each(|clip| drop(black_box(case.evaluate(clip, true).estimate(Some(DEVICE), &case.budget))));
         add(name, "evaluate and estimate, eight clips in turn", Some(ESTIMATE_LIMIT), each(time(estimates)));
         add(name, "part: resolve", None, time(|| drop(black_box(case.resolve()))));
-        add(
-            name,
-            "part: read the model",
-            None,
-            time(|| {
-                let _ = black_box(case.wan());
-            }),
-        );
-        let (wan, (settings, request)) = (case.wan(), case.resolve());
-        add(name, "part: lower", None, time(|| drop(black_box(lower(&wan, &settings, &request, false)))));
-        add(name, "part: lower with details", None, time(|| drop(black_box(lower(&wan, &settings, &request, true)))));
-        let program = lower(&wan, &settings, &request, false);
+        let (settings, request) = case.resolve();
+        add(name, "part: lower", None, time(|| drop(black_box(case.lower(&settings, &request, false)))));
+        add(name, "part: lower with details", None, time(|| drop(black_box(case.lower(&settings, &request, true)))));
+        let program = case.lower(&settings, &request, false);
         let caching = program::Model::Caching(settings.allocator);
         add(name, "part: run under caching", None, time(|| drop(black_box(program.run(&caching, Sampling::Ends)))));
         add(name, "part: estimate on one more device", None, time(|| drop(black_box(detailed.estimate(Some(DEVICE), &case.budget)))));

@@ -4,7 +4,6 @@
 //! program, and the program is run under the runtime's allocator. [`Workload::estimate`] and [`Workload::summary`] compare the
 //! result with a budget; a second device costs only that comparison.
 
-use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{
     Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage,
@@ -14,12 +13,12 @@ use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Budget, in_gib};
 use crate::error::InputError;
+use crate::family;
 use crate::program::{Alive, Model as Allocator, Program, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
 use crate::spread::{Spread, Work};
 use crate::verdict::{StageNeed, VerdictOutcome, verdict};
-use crate::wan;
 
 /// A request evaluated, before any device is looked at.
 #[derive(Debug)]
@@ -79,19 +78,13 @@ impl Workload {
             evaluated: None,
         };
         let runtime = workload.settings.runtime;
-        let lowered = match (model.memory_rules.as_str(), runtime) {
-            ("wan", Runtime::Diffusers | Runtime::FastVideo) => wan::model::Wan::read(model, example).and_then(|wan| {
-                if runtime == Runtime::Diffusers {
-                    wan::diffusers::lower(&wan, &workload.settings, &request, details)
-                } else {
-                    wan::fastvideo::lower(&wan, &workload.settings, &request, details)
-                }
-            }),
-            (family, runtime) => Err(vec![Reason::new(
-                "uncovered-family",
-                format!("no memory rule covers {family} x {}: weights are known, what a request needs is not", runtime.word()),
-            )]),
-        };
+        let rules_of = family::find(&model.memory_rules);
+        let lowered = rules_of.and_then(|family| family.lower(model, example, &workload.settings, &request, details));
+        let lowered = lowered.unwrap_or_else(|| {
+            let (family, runtime) = (&model.memory_rules, runtime.word());
+            let text = format!("no memory rule covers {family} x {runtime}: weights are known, what a request needs is not");
+            Err(vec![Reason::new("uncovered-family", text)])
+        });
         let rule = format!("{} x {}", model.memory_rules, runtime.word());
         match lowered {
             Ok(lowered) => {

@@ -1,7 +1,7 @@
 //! Memory and time estimates. Pure: no I/O, no clock, no randomness, and no byte is ever summed in floating point.
 //!
 //! Data flows one way: a model, a deployment and a request become effective settings ([`resolve`], [`settings`]), these become
-//! an op program (one module per family, such as [`wan`], over [`program`]), the program becomes a memory timeline under an
+//! an op program ([`family`]: one module for each, such as [`wan`], over [`modules`] and [`program`]), the program becomes a memory timeline under an
 //! allocator ([`caching`]), and the timeline becomes a verdict on a device ([`device`], [`budget`], [`verdict`]). [`estimate`]
 //! puts them together.
 //!
@@ -20,7 +20,9 @@ pub mod device;
 pub mod error;
 pub mod estimate;
 pub mod evidence;
+pub mod family;
 pub mod heuristics;
+pub mod modules;
 pub mod pinned;
 pub mod place;
 pub mod program;

@@ -1,25 +1,23 @@
-//! One model on its own: weights on the device, inputs, and one forward pass from an empty cache. What benchmarks of a single
-//! component measure, and so what the accuracy of the rules is judged on.
+//! Wan's components on their own, under diffusers.
 
-use fv_spec::authored::Role;
-use fv_spec::estimate::BufferKind::Activation;
-use fv_spec::estimate::StageName;
+use fv_spec::authored::{Dtype, Role};
+use fv_spec::compiled::{ExpandedComponent, Model};
 
 use super::diffusers_dit::Forward;
-use super::diffusers_vae::Coder;
-use super::geometry::Latent;
-use super::model::Encoder;
-use super::residency::{library_workspace, load_parameters, product_workspace};
+use super::diffusers_vae::{Coder, Style};
+use super::geometry::{Dit, IMAGE_FEATURES, Latent, Vae};
 use super::weights::Halves;
-use super::{text, transformers_text};
-use crate::caching::Config;
-use crate::pinned;
-use crate::program::{Builder, Model, Program, Sampling, Site};
-use crate::settings::{Placement, Tiling};
+use crate::modules::encoder::IMAGE_TOKENS;
+use crate::modules::parameter::Weights;
+use crate::modules::residency::Streams;
+use crate::modules::standalone::{Asked, EncoderPass, Input, Libraries, Pass, Why};
+use crate::program::{Builder, Tensor};
+use crate::settings::{Attention, Placement, Tiling};
 
-static INPUT: Site = Site { name: "input", kind: Activation, rule: "wan.component" };
-/// Pixels of a side of the image encoder's input.
-const IMAGE_SIDE: u64 = 224;
+/// What the pipelines pad a prompt to.
+const TEXT_TOKENS: u64 = 512;
+/// Tile sizes of diffusers' class.
+const TILING: Tiling = Tiling { tile: [256, 256], stride: [192, 192], temporal: None };
 
 /// What is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,143 +28,115 @@ pub enum Part {
     Decode(Coder, Latent, Option<Tiling>),
     /// Encoding a clip of batch, frames, height and width.
     Encode(Coder, [u64; 4], Option<Tiling>),
-    /// An encoder over batch and tokens, at so many bytes an activation.
-    Encoder(Encoder, [u64; 2], u64),
 }
 
-/// Peaks of the measured pass, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ComponentPeaks {
-    /// Alive before the pass: weights, inputs, and what libraries keep.
-    pub base: u64,
-    /// Highest sum of tensors alive during it.
-    pub allocated: u64,
-    /// The same without what the allocator rounds up and without workspaces.
-    pub tensors: u64,
-    /// The most that the allocator held during it.
-    pub reserved: u64,
-    /// Page-locked host memory.
-    pub pinned: u64,
-}
-
-/// The peaks of `part`. `None` when a size exceeds what the rules count in.
-pub fn peaks(part: &Part) -> Option<ComponentPeaks> {
-    let program = lower(part)?;
-    let timeline = program.run(&Model::Caching(Config::default()), Sampling::Ends);
-    let mut peaks = ComponentPeaks { base: 0, allocated: 0, tensors: 0, reserved: 0, pinned: pinned_bytes(part)? };
-    for (span, held) in program.phases().iter().zip(&timeline.phases) {
-        if span.stage == StageName::Denoising {
-            peaks.tensors = peaks.tensors.max(held.tensors);
-            peaks.allocated = peaks.allocated.max(held.allocated);
-            peaks.reserved = peaks.reserved.max(held.reserved);
-        } else {
-            peaks.base = peaks.base.max(held.allocated);
+/// What a benchmark ran.
+pub(super) fn read(model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {
+    let part = match role {
+        Role::Transformer | Role::Transformer2 => {
+            let dit = Dit::read(component)?;
+            let vae = Vae::read(model.components.get(&Role::Vae).ok_or_else(|| format!("{} has no VAE", model.id))?)?;
+            let [height, width, frames] = asked.video()?;
+            let placement = match asked.stage.as_str() {
+                "denoise_forward" => Placement::Resident,
+                "denoise_forward_group_offload" => {
+                    Placement::Streamed { resident: 0, prefetch: 1, group: 1, pinned: true, rest_resident: false }
+                }
+                other => return Err(format!("no rule for the stage `{other}` of a transformer").into()),
+            };
+            let forward = Forward {
+                dit,
+                latent: Latent::of(&vae, asked.batch, frames, height, width),
+                text_tokens: asked.text_tokens.unwrap_or(TEXT_TOKENS),
+                image_tokens: if dit.image_branch { IMAGE_TOKENS } else { 0 },
+                act: asked.act(Dtype::Bf16),
+                keep_fp32: !asked.cast,
+                attention: Attention::Cudnn,
+                per_token_timesteps: asked.expand_timesteps,
+            };
+            Part::Dit(forward, placement)
         }
-    }
-    Some(peaks)
-}
-
-/// Host memory that is page-locked for weights that pass by, each tensor on its own.
-fn pinned_bytes(part: &Part) -> Option<u64> {
-    let Part::Dit(forward, Placement::Streamed { pinned: true, .. } | Placement::Leaf { pinned: true }) = part else { return Some(0) };
-    let size = |p: &super::weights::Parameter| p.elements * p.element(forward.act, forward.keep_fp32);
-    let (block, rest) = (forward.dit.block_tensors(), forward.dit.other_tensors());
-    let blocks = block.iter().map(|p| (size(p), forward.dit.blocks));
-    pinned::pinned_bytes(blocks.chain(rest.iter().map(|p| (size(p), 1))))
-}
-
-/// The program of `part`: the stage `denoising` is the measured pass, whatever the part.
-pub fn lower(part: &Part) -> Option<Program> {
-    let mut p = Builder::new(false);
-    p.stage(StageName::Load);
-    p.phase("weights");
-    let weights = p.list();
-    match part {
-        Part::Dit(forward, placement) => {
-            if *placement == Placement::Resident {
-                let dit = &forward.dit;
-                let rest: Vec<_> = dit.buffers().into_iter().chain(dit.other_tensors()).collect();
-                load_parameters(
-                    &mut p,
-                    Role::Transformer,
-                    (dit.blocks, &dit.block_tensors(), &rest),
-                    (forward.act, forward.keep_fp32),
-                    weights,
-                );
+        Role::Vae => {
+            let vae = Vae::read(component)?;
+            let coder = Coder { vae, act: asked.act(Dtype::Fp32), workspace: true, style: Style::Diffusers };
+            let [height, width, frames] = asked.video()?;
+            let tiling = asked.tiled.then_some(TILING);
+            if asked.sliced && asked.batch > 1 {
+                return Err("no rule for slices of a VAE on its own".to_owned().into());
+            }
+            let whole: u64 = vae.tensors(Halves::Both).iter().map(|parameter| parameter.elements).sum();
+            if component.parameter_count.get() != whole {
+                return Err("only a part of the VAE is loaded".to_owned().into());
+            }
+            match asked.stage.as_str() {
+                "decode" => Part::Decode(coder, Latent::of(&vae, asked.batch, frames, height, width), tiling),
+                "encode" => Part::Encode(coder, [asked.batch, frames, height, width], tiling),
+                other => return Err(format!("no rule for the stage `{other}` of a VAE").into()),
             }
         }
-        Part::Decode(coder, ..) | Part::Encode(coder, ..) => {
-            load_parameters(&mut p, Role::Vae, (0, &[], &coder.vae.tensors(Halves::Both)), (coder.act, false), weights);
-        }
-        Part::Encoder(encoder, _, act) => {
-            let (blocks, block, rest) = text::tensors(encoder);
-            let role = if encoder.tokens > 0 { Role::ImageEncoder } else { Role::TextEncoder };
-            load_parameters(&mut p, role, (blocks, &block, &rest), (*act, false), weights);
-        }
-    }
-    p.phase("inputs");
-    let inputs = p.list();
-    match part {
-        // UMT5 has no biases, so only plain products leave a workspace.
-        Part::Encoder(encoder, ..) if encoder.tokens == 0 => product_workspace(&mut p, inputs),
-        Part::Dit(..) | Part::Encoder(..) => library_workspace(&mut p, inputs),
-        Part::Decode(..) | Part::Encode(..) => {}
-    }
-    let input = |p: &mut Builder, dims: &[(&'static str, u64)], size: u64| {
-        let tensor = p.alloc(&INPUT, dims, size);
-        p.keep(inputs, tensor);
+        _ => return EncoderPass::read(component, role, TEXT_TOKENS, asked),
     };
-    match part {
-        Part::Dit(f, _) => {
-            let l = f.latent;
-            input(
-                &mut p,
-                &[("batch", l.batch), ("channels", f.dit.in_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)],
-                f.act,
-            );
-            input(&mut p, &[("batch", l.batch), ("tokens", f.text_tokens), ("width", f.dit.text)], f.act);
-            if f.image_tokens > 0 {
-                input(&mut p, &[("batch", l.batch), ("tokens", f.image_tokens), ("features", super::geometry::IMAGE_FEATURES)], f.act);
+    Ok(Box::new(part))
+}
+
+impl Pass for Part {
+    fn weights(&self) -> Weights {
+        match self {
+            Self::Dit(forward, _) => forward.dit.weights(Role::Transformer, true),
+            Self::Decode(coder, ..) | Self::Encode(coder, ..) => Weights::whole(Role::Vae, coder.vae.tensors(Halves::Both)),
+        }
+    }
+
+    fn element(&self) -> (u64, bool) {
+        match self {
+            Self::Dit(forward, _) => (forward.act, forward.keep_fp32),
+            Self::Decode(coder, ..) | Self::Encode(coder, ..) => (coder.act, false),
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        if let Self::Dit(_, placement) = self { *placement } else { Placement::Resident }
+    }
+
+    fn libraries(&self) -> Libraries {
+        if matches!(self, Self::Dit(..)) { Libraries::Biases } else { Libraries::None }
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        let latent = |l: &Latent, channels: u64| {
+            vec![("batch", l.batch), ("channels", channels), ("frames", l.frames), ("height", l.height), ("width", l.width)]
+        };
+        match self {
+            Self::Dit(f, _) => {
+                let batch = ("batch", f.latent.batch);
+                let mut inputs = vec![
+                    (latent(&f.latent, f.dit.in_channels), f.act),
+                    (vec![batch, ("tokens", f.text_tokens), ("width", f.dit.text)], f.act),
+                ];
+                if f.image_tokens > 0 {
+                    inputs.push((vec![batch, ("tokens", f.image_tokens), ("features", IMAGE_FEATURES)], f.act));
+                }
+                inputs
             }
-        }
-        Part::Decode(c, l, _) => {
-            input(
-                &mut p,
-                &[("batch", l.batch), ("channels", c.vae.latent_channels), ("frames", l.frames), ("height", l.height), ("width", l.width)],
-                c.act,
-            );
-        }
-        Part::Encode(c, [batch, frames, height, width], _) => {
-            input(&mut p, &[("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)], c.act);
-        }
-        Part::Encoder(encoder, [batch, _], _) if encoder.tokens > 0 => {
-            input(&mut p, &[("batch", *batch), ("channels", 3), ("height", IMAGE_SIDE), ("width", IMAGE_SIDE)], 4);
-        }
-        Part::Encoder(_, [batch, tokens], _) => {
-            for _ in 0..2 {
-                // Token numbers and their mask.
-                input(&mut p, &[("batch", *batch), ("tokens", *tokens)], 8);
+            Self::Decode(c, l, _) => vec![(latent(l, c.vae.latent_channels), c.act)],
+            Self::Encode(c, [batch, frames, height, width], _) => {
+                let dims = [("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)];
+                vec![(dims.to_vec(), c.act)]
             }
         }
     }
-    p.stage(StageName::Denoising);
-    let output = match part {
-        Part::Dit(forward, placement) => {
-            let mut streams = super::residency::component_streams(&mut p, forward, *placement);
-            forward.emit_with(&mut p, &mut streams)
+
+    fn run(&self, p: &mut Builder, streams: &mut Streams) -> Tensor {
+        match self {
+            Self::Dit(forward, _) => forward.emit_with(p, streams),
+            Self::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => {
+                coder.decode_tiled(p, *latent, *tiling)
+            }
+            Self::Decode(coder, latent, _) => coder.decode(p, *latent),
+            Self::Encode(coder, [batch, frames, height, width], Some(tiling)) if coder.tiles([*height, *width], tiling) => {
+                coder.encode_tiled(p, *batch, *frames, [*height, *width], *tiling)
+            }
+            Self::Encode(coder, [batch, frames, height, width], _) => coder.encode(p, *batch, *frames, *height, *width),
         }
-        Part::Decode(coder, latent, Some(tiling)) if super::tiled(&coder.vae, *latent, tiling) => {
-            coder.decode_tiled(&mut p, *latent, *tiling)
-        }
-        Part::Decode(coder, latent, _) => coder.decode(&mut p, *latent),
-        Part::Encode(coder, [batch, frames, height, width], Some(tiling)) if coder.tiles([*height, *width], tiling) => {
-            coder.encode_tiled(&mut p, *batch, *frames, [*height, *width], *tiling)
-        }
-        Part::Encode(coder, [batch, frames, height, width], _) => coder.encode(&mut p, *batch, *frames, *height, *width),
-        Part::Encoder(encoder, [batch, tokens], act) => {
-            transformers_text::Forward { encoder, batch: *batch, tokens: *tokens, act: *act, leaf: None }.emit(&mut p)
-        }
-    };
-    p.release(output);
-    p.finish()
+    }
 }

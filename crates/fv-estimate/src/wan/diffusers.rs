@@ -11,9 +11,10 @@ use fv_spec::request::Request;
 use super::diffusers_dit::Forward;
 use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
-use super::model::{Lowered, Wan};
-use super::residency::{Residency, bias_workspace, load_stage, product_workspace};
-use super::{FP32, bytes_of};
+use super::model::Wan;
+use crate::family::Lowered;
+use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
+use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, Tensor, sites};
 use crate::settings::{Guidance, Settings};
 
@@ -35,7 +36,7 @@ sites! { "wan.diffusers.pipeline":
 #[expect(clippy::too_many_lines, reason = "one request, stage by stage")]
 pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
     let mut p = Builder::new(details);
-    let mut residency = Residency::new(wan, settings, &mut p)?;
+    let mut residency = Residency::new(wan.weights(settings), settings, &mut p)?;
     let act = |role: Role| settings.component(role).map_or(2, |c| bytes_of(c.precision.computed));
     let batch = u64::from(request.batch);
     let latent = Latent::of(&wan.vae, batch, request.num_frames.into(), request.height.into(), request.width.into());
@@ -59,7 +60,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     let embed = [("batch", batch), ("tokens", tokens), ("text width", text.hidden)];
     let mut kept: Vec<Tensor> = Vec::new();
     for _ in 0..prompts {
-        let states = residency.text_forward(&mut p, text, batch, tokens)?;
+        let states = residency.encode(&mut p, Role::TextEncoder, text, batch, tokens)?;
         // Cut to the prompt's length, padded with zeros and stacked again, then repeated: each a copy.
         p.phase("prompt_embeddings");
         let stacked = p.alloc(&PROMPT, &embed, act(Role::TextEncoder));
@@ -73,7 +74,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         residency.enter(&mut p, Role::ImageEncoder);
         p.phase("libraries");
         bias_workspace(&mut p, library);
-        let states = residency.image_forward(&mut p, image, batch)?;
+        let states = residency.encode(&mut p, Role::ImageEncoder, image, batch, image.tokens)?;
         p.phase("image_embeddings");
         let dims = [("batch", batch), ("tokens", image.tokens), ("features", image.hidden)];
         image_embeds = Some(p.alloc(&IMAGE, &dims, act(Role::Transformer)));

@@ -5,9 +5,9 @@
 //! allocation for allocation (`tests/data`). What depends on the device: the attention kernel, the workspace of the
 //! matrix library and the workspace of the patch convolution.
 
-use super::FP32;
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
-use super::residency::Streams;
+use crate::modules::FP32;
+use crate::modules::residency::Streams;
 use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::Attention;
 

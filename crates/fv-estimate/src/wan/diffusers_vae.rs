@@ -7,9 +7,9 @@
 //! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
 //! output grows.
 
-use super::FP32;
 use super::diffusers_dit::{CUDNN_HEADER, pad8};
 use super::geometry::{Latent, Vae};
+use crate::modules::FP32;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 

@@ -10,11 +10,13 @@ use fv_spec::request::Request;
 
 use super::diffusers_vae::Coder;
 use super::fastvideo_dit::Forward;
-use super::fastvideo_text;
 use super::geometry::{Dit, Latent};
-use super::model::{Encoder, Lowered, Wan};
-use super::residency::{Residency, Streams, library_workspace, load_stage};
-use super::{FP32, bytes_of};
+use super::model::Wan;
+use crate::family::Lowered;
+use crate::modules::encoder::Encoder;
+use crate::modules::fastvideo_text;
+use crate::modules::residency::{Residency, Streams, library_workspace, load_stage};
+use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::{Attention, Guidance, Placement, Settings};
 use crate::storage::Storage;
@@ -48,7 +50,7 @@ const SCHEDULER_TENSORS: u64 = 5;
 pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
     let text = supported(wan, settings, request)?;
     let mut p = Builder::new(details);
-    let mut residency = Residency::new(wan, settings, &mut p)?;
+    let mut residency = Residency::new(wan.weights(settings), settings, &mut p)?;
     remark(wan, settings, request, &mut residency);
     let video = Video {
         wan,
@@ -184,14 +186,14 @@ impl Video<'_> {
         library_workspace(p, kept);
         let prompts = if self.settings.guidance == Guidance::None { 1 } else { 2 };
         for _ in 0..prompts {
-            let states = residency.text_forward(p, text, 1, tokens)?;
+            let states = residency.encode(p, Role::TextEncoder, text, 1, tokens)?;
             let embeddings = fastvideo_text::embeddings(p, text, states, tokens, TEXT_TOKENS, self.text_element);
             p.keep(kept, embeddings);
         }
         residency.leave(p, Role::TextEncoder);
         if let (true, Some(image)) = (self.with_image, self.wan.image.as_ref()) {
             residency.enter(p, Role::ImageEncoder);
-            let states = residency.image_forward(p, image, 1)?;
+            let states = residency.encode(p, Role::ImageEncoder, image, 1, image.tokens)?;
             p.keep(kept, states);
             residency.leave(p, Role::ImageEncoder);
         }
@@ -561,7 +563,7 @@ mod tests {
     fn a_forward_pass_with_layerwise_offload_is_the_recorded_one() {
         let (wan, settings) = (wan(dit(1536, 8960, 6), None), settings(LAYERWISE, Placement::Resident));
         let mut p = Builder::new(false);
-        let mut residency = Residency::new(&wan, &settings, &mut p).expect("covered");
+        let mut residency = Residency::new(wan.weights(&settings), &settings, &mut p).expect("covered");
         let video = Video {
             wan: &wan,
             settings: &settings,

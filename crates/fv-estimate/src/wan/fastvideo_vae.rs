@@ -13,7 +13,7 @@ use fv_spec::authored::Dtype;
 
 use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts, spans};
 use super::geometry::{Latent, Vae};
-use super::{FP32, bytes_of};
+use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, List, Tensor, sites};
 use crate::settings::{Precision, Tiling};
 use crate::storage::Storage;

@@ -1,10 +1,9 @@
 //! The Wan family: 2.1 and 2.2, text- and image-conditioned, dense and sparse, one expert or two.
 //!
 //! * [`model`]: a model of the catalog, read into what the rules need; [`geometry`] and [`weights`] are its parts.
-//! * [`residency`]: where weights are, stage by stage.
 //! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
 //! * [`fastvideo`]: a request through FastVideo's; [`fastvideo_dit`] is its transformer, [`fastvideo_vae`] what its VAE does otherwise.
-//! * [`text`]: the encoders; [`transformers_text`] is how transformers runs them for diffusers.
+//! * [`component`]: its components on their own.
 
 pub mod component;
 pub mod diffusers;
@@ -12,27 +11,51 @@ pub mod diffusers_dit;
 pub mod diffusers_vae;
 pub mod fastvideo;
 pub mod fastvideo_dit;
-mod fastvideo_text;
 pub mod fastvideo_vae;
 pub mod geometry;
 pub mod model;
-pub mod residency;
 #[cfg(test)]
-mod simulated;
-pub mod text;
-pub mod transformers_text;
+pub(crate) mod simulated;
 pub mod weights;
 
-use crate::settings::Tiling;
-use fv_spec::authored::Dtype;
+use fv_spec::authored::{Role, Runtime};
+use fv_spec::compiled::{Example, ExpandedComponent, Model};
+use fv_spec::estimate::Reason;
+use fv_spec::request::Request;
 use geometry::{Latent, Vae};
 
-/// Bytes of an fp32 value.
-const FP32: u64 = 4;
+use crate::family::{Family, Lowered};
+use crate::modules::standalone::{Asked, Pass, Why};
+use crate::settings::{Settings, Tiling};
 
-/// Bytes of an activation of a type: the models compute in fp32 or in a type of two bytes.
-fn bytes_of(dtype: Dtype) -> u64 {
-    if dtype == Dtype::Fp32 { FP32 } else { 2 }
+/// The rules of the family.
+#[derive(Debug)]
+pub struct Wan;
+
+impl Family for Wan {
+    fn id(&self) -> &'static str {
+        "wan"
+    }
+
+    fn lower(
+        &self,
+        model: &Model,
+        example: &Example,
+        settings: &Settings,
+        request: &Request,
+        details: bool,
+    ) -> Option<Result<Lowered, Vec<Reason>>> {
+        let lower = match settings.runtime {
+            Runtime::Diffusers => diffusers::lower,
+            Runtime::FastVideo => fastvideo::lower,
+            _ => return None,
+        };
+        Some(model::Wan::read(model, example).and_then(|wan| lower(&wan, settings, request, details)))
+    }
+
+    fn pass(&self, model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {
+        component::read(model, component, role, asked)
+    }
 }
 
 /// Whether a latent is larger than a tile: a smaller one is not tiled.

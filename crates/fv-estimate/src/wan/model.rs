@@ -1,37 +1,17 @@
-//! A Wan model of the catalog, read into what the rules need, and what lowering a request gives.
+//! A Wan model of the catalog, read into what the rules need.
 
 use std::collections::BTreeSet;
 
-use fv_spec::authored::Role;
-use fv_spec::compiled::{Example, ExpandedComponent, Model};
-use fv_spec::estimate::{HostBytes, Reason};
+use fv_spec::authored::{Role, Runtime};
+use fv_spec::compiled::{Example, Model};
+use fv_spec::estimate::Reason;
 
 use super::geometry::{Dit, Vae};
 use super::weights::Halves;
-use crate::program::Program;
-
-/// A text or image encoder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoder {
-    /// Parameters of the loaded part.
-    pub parameters: u64,
-    /// Like blocks and the parameters of one.
-    pub blocks: (u64, u64),
-    /// Width of its states.
-    pub hidden: u64,
-    /// Width of its feed-forward layer.
-    pub ffn: u64,
-    /// Attention heads.
-    pub heads: u64,
-    /// Width of a head.
-    pub head: u64,
-    /// Whether the feed-forward layer is gated.
-    pub gated: bool,
-    /// Tokens of its output, where that does not depend on the request: 257 for the image encoder.
-    pub tokens: u64,
-    /// Whether the catalog gives the geometry; without it only the weights are known.
-    pub geometry: bool,
-}
+use crate::modules::encoder::{self, Encoder, IMAGE_TOKENS};
+use crate::modules::fastvideo_text;
+use crate::modules::parameter::Weights;
+use crate::settings::Settings;
 
 /// A Wan model as one deployment loads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +29,6 @@ pub struct Wan {
     /// The image encoder.
     pub image: Option<Encoder>,
 }
-
-/// Tokens of CLIP ViT-H/14 at 224 pixels: 16 x 16 patches and one for the class.
-pub const IMAGE_TOKENS: u64 = 257;
 
 impl Wan {
     /// Reads a model as `example` loads it. `Err` lists what is missing.
@@ -80,40 +57,19 @@ impl Wan {
             image: component(Role::ImageEncoder).map(|c| Encoder::read(c, IMAGE_TOKENS)),
         })
     }
-}
 
-impl Encoder {
-    /// Reads an encoder; `tokens` of its output where that does not depend on the request.
-    pub fn read(component: &ExpandedComponent, tokens: u64) -> Self {
-        let number = |name: &str| component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
-        let (hidden, ffn, heads, head) =
-            (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));
-        Self {
-            parameters: component.parameter_count.get(),
-            blocks: (
-                component.block_count.map_or(0, fv_spec::units::Count::get),
-                component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
-            ),
-            geometry: hidden.is_some() && ffn.is_some() && heads.is_some() && head.is_some(),
-            hidden: hidden.unwrap_or(0),
-            ffn: ffn.unwrap_or(0),
-            heads: heads.unwrap_or(0),
-            head: head.unwrap_or(0),
-            gated: component.geometry.as_ref().and_then(|g| g.get("gated_ffn")).and_then(serde_json::Value::as_bool).unwrap_or(false),
-            tokens,
-        }
+    /// Its components as they are loaded, in the order in which they run.
+    pub fn weights(&self, settings: &Settings) -> Vec<Weights> {
+        let fastvideo = settings.runtime == Runtime::FastVideo;
+        let text = self.text.as_ref().map(|text| {
+            let tensors = if fastvideo { fastvideo_text::tensors(text, settings.tensor_parallel.into()) } else { encoder::tensors(text) };
+            Weights::blocks(Role::TextEncoder, tensors)
+        });
+        let image = self.image.as_ref().map(|image| Weights::blocks(Role::ImageEncoder, encoder::tensors(image)));
+        let tables = settings.runtime == Runtime::Diffusers;
+        let experts = [(Role::Transformer, Some(self.dit)), (Role::Transformer2, self.dit2)];
+        let experts = experts.into_iter().filter_map(|(role, dit)| Some(dit?.weights(role, tables)));
+        let vae = Weights::whole(Role::Vae, self.vae.tensors(self.halves));
+        text.into_iter().chain(image).chain(experts).chain([vae]).collect()
     }
-}
-
-/// A request lowered: its program, and what it needs outside the device.
-#[derive(Debug)]
-pub struct Lowered {
-    /// The device's events.
-    pub program: Program,
-    /// Host memory by stage, in the order of [`fv_spec::estimate::StageName::ALL`].
-    pub host: [HostBytes; 4],
-    /// What the rules do not cover: each makes the result `unknown`.
-    pub uncovered: Vec<Reason>,
-    /// Assumptions for the reader.
-    pub notes: Vec<String>,
 }

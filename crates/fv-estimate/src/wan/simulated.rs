@@ -36,7 +36,7 @@ fn trace(name: &str) -> Vec<Event> {
 }
 
 /// The rows of a table: fields by column. A field with commas, which only the last one has, is quoted.
-pub(super) fn table(name: &str) -> Vec<HashMap<String, String>> {
+pub(crate) fn table(name: &str) -> Vec<HashMap<String, String>> {
     let text = std::fs::read_to_string(path(name)).expect("a table");
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().expect("a header").split(',').collect();
@@ -73,7 +73,7 @@ fn large(events: &[Event]) -> Vec<(bool, u64, u64)> {
 }
 
 /// Whether a program without workspaces makes the large allocations and frees of a trace, in order and to the byte.
-pub(super) fn assert_equal(program: &Program, name: &str) {
+pub(crate) fn assert_equal(program: &Program, name: &str) {
     let (ours, theirs) = (large(&program.tensor_events()), large(&trace(name)));
     let differ = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
     if let Some(at) = differ {
@@ -84,7 +84,7 @@ pub(super) fn assert_equal(program: &Program, name: &str) {
 }
 
 /// The program that `build` emits.
-pub(super) fn program(build: impl FnOnce(&mut Builder)) -> Program {
+pub(crate) fn program(build: impl FnOnce(&mut Builder)) -> Program {
     let mut p = Builder::new(false);
     p.phase("all");
     build(&mut p);
@@ -92,12 +92,12 @@ pub(super) fn program(build: impl FnOnce(&mut Builder)) -> Program {
 }
 
 /// The highest sum of tensors alive, workspaces left out.
-pub(super) fn peak(program: &Program, sampling: Sampling) -> u64 {
+pub(crate) fn peak(program: &Program, sampling: Sampling) -> u64 {
     program.run(&Model::TensorsOnly, sampling).phases.iter().map(|phase| phase.allocated).max().unwrap_or(0)
 }
 
 /// Whether a program's peak is the one of a table, which is in GiB, to a unit of its last decimal.
-pub(super) fn assert_peak(program: &Program, gib: &str, name: &str) {
+pub(crate) fn assert_peak(program: &Program, gib: &str, name: &str) {
     let (whole, decimals) = gib.split_once('.').unwrap_or((gib, ""));
     let digits: u64 = format!("{whole}{decimals}").parse().expect("a decimal number");
     let unit = 10_u64.pow(decimals.len().try_into().expect("few decimals"));
@@ -163,7 +163,7 @@ fn lasting(list: &[(bool, u64, u64)]) -> Vec<(bool, u64, u64)> {
 /// before the next, which are workspaces: cuDNN picks among algorithms. The peaks agree to a thousandth all the same.
 ///
 /// The first `before` allocations of the program are there when the recorded call begins.
-pub(super) fn assert_recorded(program: &Program, name: &str, before: u64) {
+pub(crate) fn assert_recorded(program: &Program, name: &str, before: u64) {
     let events: Vec<Event> = program.events().into_iter().filter(|(Event::Alloc(id, _) | Event::Free(id))| *id >= before).collect();
     let (ours, theirs) = (large(&events), large(&recorded(name)));
     let (found, expected) = (highest(&ours), highest(&theirs));

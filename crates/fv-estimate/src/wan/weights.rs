@@ -1,43 +1,10 @@
 //! The tensors of Wan's transformers and VAEs, in the order in which the classes declare them.
-//!
-//! Sizes decide how an allocator packs weights into segments and how a page-locking allocator rounds them. The sums are the
-//! parameter counts of the catalog, which a test holds for every Wan model.
+//! The sums are the parameter counts of the catalog, which a test holds for every Wan model.
 
-use super::FP32;
+use fv_spec::authored::Role;
+
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Vae};
-
-/// One parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parameter {
-    /// Its elements.
-    pub elements: u64,
-    /// Rows, which are output channels, of a matrix that quantisation covers: the projections and the feed-forward layer of
-    /// a block. 0 for everything that stays unquantised.
-    pub rows: u64,
-    /// Whether diffusers keeps it in fp32 when the rest is narrower (`_keep_in_fp32_modules` of the class).
-    pub fp32: bool,
-}
-
-impl Parameter {
-    /// Bytes of an element where the component is stored in a type of `size` bytes, and whether what the class keeps in fp32
-    /// is kept.
-    pub(super) fn element(&self, size: u64, keep_fp32: bool) -> u64 {
-        if keep_fp32 && self.fp32 { FP32 } else { size }
-    }
-}
-
-/// A parameter that is neither quantised nor kept in fp32.
-pub(super) fn plain(elements: u64) -> Parameter {
-    Parameter { elements, rows: 0, fp32: false }
-}
-
-fn kept(elements: u64) -> Parameter {
-    Parameter { elements, rows: 0, fp32: true }
-}
-
-fn matrix(inputs: u64, outputs: u64) -> Parameter {
-    Parameter { elements: inputs * outputs, rows: outputs, fp32: false }
-}
+use crate::modules::parameter::{Group, Parameter, Weights, kept, matrix, plain};
 
 /// Positions of the rotary tables (`rope_max_seq_len`, Wan configuration).
 const ROTARY_POSITIONS: u64 = 1024;
@@ -82,6 +49,13 @@ impl Dit {
     /// the whole model was cast.
     pub fn buffers(&self) -> [Parameter; 2] {
         [kept(ROTARY_POSITIONS * self.hidden / self.heads.max(1)); 2]
+    }
+
+    /// The transformer in `role` as it is loaded, with diffusers' rotary tables or without.
+    pub fn weights(&self, role: Role, tables: bool) -> Weights {
+        let buffers = if tables { self.buffers().to_vec() } else { Vec::new() };
+        let groups = vec![Group { count: self.blocks, block: self.block_tensors() }];
+        Weights { role, groups, buffers: buffers.len(), rest: buffers.into_iter().chain(self.other_tensors()).collect() }
     }
 
     /// The parameters outside the blocks.

@@ -6,19 +6,19 @@
 //! takes. CLIP's input convolution takes a workspace only below fp32, which is left out.
 
 use super::FP32;
-use super::model::Encoder;
+use super::encoder::Encoder;
 use crate::program::{Builder, Site, Tensor, sites};
 
-sites! { "wan.encoder":
+sites! { "encoder":
     STATES "encoder states" Activation;
     MASK "attention mask" Activation;
 }
-sites! { "wan.encoder.norm":
+sites! { "encoder.norm":
     NORM_FP32 "norm in fp32" Activation;
     STATISTICS "norm statistics" Activation;
     NORMED "normed states" Activation;
 }
-sites! { "wan.encoder.attention":
+sites! { "encoder.attention":
     QKV "query, key and value" Activation;
     POSITIONS "relative positions" Activation;
     BIAS "position bias" Activation;
@@ -26,7 +26,7 @@ sites! { "wan.encoder.attention":
     SCORES "attention scores" Activation;
     ATTENTION "attention output" Activation;
 }
-sites! { "wan.encoder.feed_forward":
+sites! { "encoder.feed_forward":
     FFN "feed-forward hidden" Activation;
 }
 

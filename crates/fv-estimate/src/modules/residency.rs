@@ -3,31 +3,33 @@
 use fv_spec::authored::{Role, Runtime};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
-use super::bytes_of;
-use super::model::{Encoder, Lowered, Wan};
-use super::weights::Parameter;
-use super::{fastvideo_text, text, transformers_text};
+use super::encoder::Encoder;
+use super::parameter::{Parameter, Weights};
+use super::{bytes_of, fastvideo_text, transformers_text, vision};
+use crate::family::Lowered;
 use crate::pinned;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::{Component, Placement, Settings};
 use crate::storage::{Storage, element_bytes};
 
-sites! { "wan.weights":
+sites! { "weights":
     TRANSFORMER "transformer weights" Weights;
     TRANSFORMER_2 "transformer_2 weights" Weights;
     TEXT_ENCODER "text_encoder weights" Weights;
+    TEXT_ENCODER_2 "text_encoder_2 weights" Weights;
     IMAGE_ENCODER "image_encoder weights" Weights;
     VAE "vae weights" Weights;
+    AUDIO_VAE "audio_vae weights" Weights;
 }
-sites! { "wan.weights.quantised":
+sites! { "weights.quantised":
     SCALES "quantisation scales" Weights;
     QUANTISING "matrix being quantised" Staging;
 }
-sites! { "wan.weights.streamed":
+sites! { "weights.streamed":
     STREAMED "streamed block" Staging;
     LEAF "streamed layer" Staging;
 }
-sites! { "wan.weights.gathered":
+sites! { "weights.gathered":
     GATHERED "gathered unit" Staging;
     ARRIVED "weights of all ranks" Staging;
 }
@@ -35,15 +37,18 @@ sites! { "library.workspace":
     LIBRARY "matrix library workspace" Workspace;
 }
 
-/// The roles that a Wan model can have.
-const ROLES: [Role; 5] = [Role::TextEncoder, Role::ImageEncoder, Role::Transformer, Role::Transformer2, Role::Vae];
+/// The order in which pipelines run their modules, and in which diffusers moves them out (`model_cpu_offload_seq`).
+pub const ORDER: [Role; 7] =
+    [Role::TextEncoder, Role::TextEncoder2, Role::ImageEncoder, Role::Transformer, Role::Transformer2, Role::Vae, Role::AudioVae];
 
 fn site(role: Role) -> &'static Site {
     match role {
         Role::Transformer2 => &TRANSFORMER_2,
-        Role::TextEncoder | Role::TextEncoder2 => &TEXT_ENCODER,
+        Role::TextEncoder => &TEXT_ENCODER,
+        Role::TextEncoder2 => &TEXT_ENCODER_2,
         Role::ImageEncoder => &IMAGE_ENCODER,
-        Role::Vae | Role::AudioVae => &VAE,
+        Role::Vae => &VAE,
+        Role::AudioVae => &AUDIO_VAE,
         Role::Transformer => &TRANSFORMER,
     }
 }
@@ -69,18 +74,22 @@ impl Stored {
     }
 }
 
+/// Like blocks: how many, and the tensors of one.
+type Groups = Vec<(u64, Vec<Stored>)>;
+
 /// A component with its tensors as stored.
 #[derive(Debug)]
 struct Module {
     role: Role,
     component: Component,
-    blocks: u64,
-    block: Vec<Stored>,
+    groups: Groups,
     rest: Vec<Stored>,
+    /// How many at the start of `rest` are buffers.
+    buffers: usize,
     /// Ranks over which each tensor is divided while it rests.
     shard: u64,
-    /// What a runtime loads before it quantises: a block and the rest.
-    unquantised: Option<(Vec<Stored>, Vec<Stored>)>,
+    /// What a runtime loads before it quantises: blocks and the rest.
+    unquantised: Option<(Groups, Vec<Stored>)>,
     /// Whether every tensor is placed in the allocator: where weights come and go among what it has cached.
     placed_one_by_one: bool,
     /// Its weights on the device.
@@ -112,21 +121,25 @@ impl Module {
         for tensor in &self.rest {
             place(p, site(self.role), self.resting(*tensor), self.weights);
         }
-        let block: Vec<Stored> = self.block.iter().map(|tensor| self.resting(*tensor)).collect();
-        self.place_blocks(p, self.blocks, &block, self.weights);
+        for (count, block) in &self.groups {
+            let block: Vec<Stored> = block.iter().map(|tensor| self.resting(*tensor)).collect();
+            self.place_blocks(p, *count, &block, self.weights);
+        }
         self.present = true;
     }
 
     /// What loading an unquantised transformer and quantising it in place takes before it is there: all of it in its own type,
     /// and two copies of a matrix on the way.
     fn load_unquantised(&self, p: &mut Builder) {
-        let Some((block, rest)) = &self.unquantised else { return };
+        let Some((groups, rest)) = &self.unquantised else { return };
         let all = p.list();
         for tensor in rest {
             place(p, site(self.role), *tensor, all);
         }
-        self.place_blocks(p, self.blocks, block, all);
-        if let Some(matrix) = block.iter().max_by_key(|t| t.elements) {
+        for (count, block) in groups {
+            self.place_blocks(p, *count, block, all);
+        }
+        if let Some(matrix) = groups.iter().flat_map(|(_, block)| block).max_by_key(|t| t.elements) {
             p.touch(&QUANTISING, &[("copies", 2), ("parameters", matrix.elements)], matrix.size);
         }
         p.release_list(all);
@@ -138,10 +151,21 @@ impl Module {
         self.present = false;
     }
 
-    /// Host bytes of the weights of so many blocks, and of what is outside them: page-locked or not.
-    fn host_of(&self, blocks: u64, rest: bool, pinned: bool, rounding: bool) -> HostBytes {
+    /// The blocks of a component whose blocks are all alike: how many, and the tensors of one.
+    fn blocks(&self) -> (u64, &[Stored]) {
+        self.groups.first().map_or((0, &[]), |(count, block)| (*count, block))
+    }
+
+    /// Host bytes of the weights without the first `resident` blocks, and of what is outside them: page-locked or not.
+    fn host_of(&self, resident: u64, rest: bool, pinned: bool, rounding: bool) -> HostBytes {
         let rest = if rest { self.rest.as_slice() } else { &[] };
-        let sizes = rest.iter().map(|t| (*t, 1)).chain(self.block.iter().map(|t| (*t, blocks)));
+        let mut resident = resident;
+        let blocks = self.groups.iter().flat_map(move |(count, block)| {
+            let stay = resident.min(*count);
+            resident -= stay;
+            block.iter().map(move |t| (*t, count - stay))
+        });
+        let sizes = rest.iter().map(|t| (*t, 1)).chain(blocks);
         let mut sizes = sizes.map(|(tensor, count)| (self.resting(tensor).bytes(), count));
         if !pinned {
             let bytes = sizes.fold(0_u64, |sum, (bytes, count)| sum.saturating_add(bytes.saturating_mul(count)));
@@ -152,13 +176,13 @@ impl Module {
     }
 
     fn host(&self, pinned: bool, rounding: bool) -> HostBytes {
-        self.host_of(self.blocks, true, pinned, rounding)
+        self.host_of(0, true, pinned, rounding)
     }
 
     /// The units that FSDP gathers a text encoder in.
     fn text_units(&self) -> fastvideo_text::Units {
         let unit = |list: &[Stored]| list.iter().map(|t| (t.elements, t.size)).collect::<Vec<_>>();
-        fastvideo_text::Units::of(&unit(&self.block), &unit(&self.rest))
+        fastvideo_text::Units::of(&unit(self.blocks().1), &unit(&self.rest))
     }
 }
 
@@ -369,37 +393,25 @@ pub struct Residency<'a> {
 }
 
 impl<'a> Residency<'a> {
-    /// Reads every component's tensors.
-    pub fn new(wan: &Wan, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
+    /// Takes every component as it is stored.
+    pub fn new(weights: Vec<Weights>, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
         let mut modules = Vec::new();
         let mut missing = Vec::new();
         let fastvideo = settings.runtime == Runtime::FastVideo;
-        for role in ROLES {
+        for Weights { role, groups, rest, buffers } in weights {
             let transformer = matches!(role, Role::Transformer | Role::Transformer2);
-            let whole = |list: Vec<Parameter>| (0, Vec::new(), list);
-            let (blocks, block, rest) = match role {
-                Role::Transformer | Role::Transformer2 => {
-                    let Some(dit) = (if role == Role::Transformer { Some(&wan.dit) } else { wan.dit2.as_ref() }) else { continue };
-                    let buffers = if settings.runtime == Runtime::Diffusers { dit.buffers().to_vec() } else { Vec::new() };
-                    (dit.blocks, dit.block_tensors(), buffers.into_iter().chain(dit.other_tensors()).collect())
-                }
-                Role::Vae => whole(wan.vae.tensors(wan.halves)),
-                Role::TextEncoder if fastvideo => match &wan.text {
-                    Some(encoder) => fastvideo_text::tensors(encoder, settings.tensor_parallel.into()),
-                    None => continue,
-                },
-                Role::TextEncoder | Role::ImageEncoder => match if role == Role::TextEncoder { &wan.text } else { &wan.image } {
-                    Some(encoder) => text::tensors(encoder),
-                    None => continue,
-                },
-                _ => continue,
-            };
             let Some(component) = settings.component(role) else {
                 missing.push(Reason::new("unresolved-component", format!("no settings were resolved for the {}", role.word())));
                 continue;
             };
+            if groups.len() > 1 && matches!(component.placement, Placement::Streamed { .. } | Placement::Gathered) {
+                let text = format!("no rule streams a {} of unlike blocks", role.word());
+                missing.push(Reason::new("uncovered-placement", text));
+                continue;
+            }
             let stored = |list: &[Parameter]| list.iter().map(|parameter| stored(*parameter, component)).collect::<Option<Vec<_>>>();
-            let (Some(mut stored_block), Some(mut stored_rest)) = (stored(&block), stored(&rest)) else {
+            let stored_groups = groups.iter().map(|group| Some((group.count, stored(&group.block)?))).collect::<Option<Vec<_>>>();
+            let (Some(mut stored_groups), Some(mut stored_rest)) = (stored_groups, stored(&rest)) else {
                 missing.push(Reason::new(
                     "uncovered-storage",
                     format!("the rules do not cover {:?} for the {}", component.precision.stored, role.word()),
@@ -409,20 +421,22 @@ impl<'a> Residency<'a> {
             let quantised = fastvideo && transformer && !matches!(component.precision.stored, Storage::Plain(_));
             let unquantised = quantised.then(|| {
                 let plain = |list: &[Parameter]| list.iter().map(|t| Stored { elements: t.elements, size: 2, scales: 0 }).collect();
-                (plain(&block), plain(&rest))
+                (groups.iter().map(|group| (group.count, plain(&group.block))).collect(), plain(&rest))
             });
             if quantised && matches!(component.placement, Placement::Streamed { .. }) {
                 // Quantised matrices are buffers, which the hook that moves a block's parameters leaves where they are.
-                let (matrices, others): (Vec<Stored>, Vec<Stored>) = stored_block.into_iter().partition(|t| t.scales > 0);
-                stored_block = others;
-                stored_rest.extend((0..blocks).flat_map(|_| matrices.iter().copied()));
+                for (count, block) in &mut stored_groups {
+                    let (matrices, others): (Vec<Stored>, Vec<Stored>) = block.iter().partition(|t| t.scales > 0);
+                    *block = others;
+                    stored_rest.extend((0..*count).flat_map(|_| matrices.iter().copied()));
+                }
             }
             modules.push(Module {
                 role,
                 component: *component,
-                blocks,
-                block: stored_block,
+                groups: stored_groups,
                 rest: stored_rest,
+                buffers,
                 shard: if fastvideo && transformer { settings.shard.max(1).into() } else { 1 },
                 unquantised,
                 placed_one_by_one: fastvideo,
@@ -444,9 +458,9 @@ impl<'a> Residency<'a> {
     pub fn enter(&mut self, p: &mut Builder, role: Role) {
         let diffusers = self.settings.runtime == Runtime::Diffusers;
         if diffusers {
-            // Only the module before it in the pipeline's order is moved out. Without an image encoder that is the text encoder.
-            let at = ROLES.iter().position(|r| *r == role).unwrap_or(0);
-            let before = ROLES[..at].iter().rev().find(|r| self.modules.iter().any(|m| m.role == **r)).copied();
+            // Only the module before it in the pipeline's order is moved out.
+            let at = ORDER.iter().position(|r| *r == role).unwrap_or(0);
+            let before = ORDER[..at].iter().rev().find(|r| self.modules.iter().any(|m| m.role == **r)).copied();
             let moves = self.modules.iter().any(|m| m.role == role && matches!(m.component.placement, Placement::Moved { .. }));
             if let (Some(before), true) = (before, moves) {
                 // The stage begins with the module before it still there.
@@ -465,7 +479,7 @@ impl<'a> Residency<'a> {
     }
 
     /// Moves a component to the host whatever its placement says.
-    pub(super) fn evict(&mut self, p: &mut Builder, role: Role) {
+    pub(crate) fn evict(&mut self, p: &mut Builder, role: Role) {
         if let Some(module) = self.module(role)
             && module.present
         {
@@ -491,17 +505,17 @@ impl<'a> Residency<'a> {
     pub fn streams(&mut self, p: &mut Builder, role: Role) -> Streams {
         let Some(module) = self.modules.iter().find(|m| m.role == role) else { return Streams::whole() };
         let kind = match module.component.placement {
-            Placement::Streamed { resident, .. } if u64::from(resident) >= module.blocks => Kind::Whole,
+            Placement::Streamed { resident, .. } if u64::from(resident) >= module.blocks().0 => Kind::Whole,
             Placement::Streamed { .. } => {
                 let kept = self.settings.runtime == Runtime::FastVideo;
-                Kind::streamed(p, module.component.placement, module.block.clone(), module.rest.clone(), kept)
+                Kind::streamed(p, module.component.placement, module.blocks().1.to_vec(), module.rest.clone(), kept)
             }
             Placement::Leaf { .. } => {
                 let size = module.rest.iter().map(|t| t.size).min().unwrap_or(2);
                 Kind::Leaf { size, empties: self.settings.empties_cache() }
             }
             placement if module.shard > 1 || placement == Placement::Gathered => Kind::Sharded {
-                block: module.block.clone(),
+                block: module.blocks().1.to_vec(),
                 rest: module.rest.clone(),
                 shard: module.shard,
                 from_host: placement == Placement::Gathered,
@@ -515,47 +529,38 @@ impl<'a> Residency<'a> {
         Streams { site: site(role), kind }
     }
 
-    /// Runs the text encoder over `tokens` tokens; its last hidden states are the result.
-    pub fn text_forward(&mut self, p: &mut Builder, encoder: &Encoder, batch: u64, tokens: u64) -> Result<Tensor, Vec<Reason>> {
-        self.encode(p, Role::TextEncoder, encoder, batch, tokens)
-    }
-
-    /// Runs the image encoder.
-    pub fn image_forward(&mut self, p: &mut Builder, encoder: &Encoder, batch: u64) -> Result<Tensor, Vec<Reason>> {
-        self.encode(p, Role::ImageEncoder, encoder, batch, encoder.tokens)
-    }
-
-    fn encode(&mut self, p: &mut Builder, role: Role, encoder: &Encoder, batch: u64, tokens: u64) -> Result<Tensor, Vec<Reason>> {
+    /// Runs the encoder in `role` over `tokens` tokens; its last hidden states are the result.
+    pub fn encode(&mut self, p: &mut Builder, role: Role, encoder: &Encoder, batch: u64, tokens: u64) -> Result<Tensor, Vec<Reason>> {
         let Some(module) = self.modules.iter().find(|m| m.role == role) else {
             return Err(vec![Reason::new("missing-component", format!("the model has no {}", role.word()))]);
         };
         let act = bytes_of(module.component.precision.computed);
-        let units = text::Units {
-            embedding: module.rest.first().copied().map_or((0, 1), |t| (t.elements, t.size)),
-            block: module.block.iter().map(|t| (t.elements, t.size)).collect(),
-            leaf: matches!(module.component.placement, Placement::Leaf { .. }),
-            gathered: module.component.placement == Placement::Gathered,
-        };
+        let embedding = module.rest.first().copied().map_or((0, 1), |t| (t.elements, t.size));
         if !encoder.geometry {
             self.uncovered.push(Reason::new(
                 "missing-geometry",
                 format!("the {} has no geometry in the catalog and no rule gives an allowance: its activations are unknown", role.word()),
             ));
         }
-        if self.settings.runtime == Runtime::FastVideo && role == Role::TextEncoder && encoder.geometry {
-            let gathered = units.gathered.then(|| module.text_units());
-            let ranks = self.settings.tensor_parallel.into();
-            return Ok(fastvideo_text::forward(p, encoder, gathered.as_ref(), tokens, act, ranks));
-        }
         if self.settings.runtime == Runtime::Diffusers {
-            let leaf = units.leaf.then_some(transformers_text::Leaf {
+            let leaf = matches!(module.component.placement, Placement::Leaf { .. }).then_some(transformers_text::Leaf {
                 site: &LEAF,
-                embedding: units.embedding,
+                embedding,
                 empties: self.settings.empties_cache(),
             });
             return Ok(transformers_text::Forward { encoder, batch, tokens, act, leaf }.emit(p));
         }
-        Ok(text::forward(p, encoder, &units, &GATHERED, &LEAF, batch, tokens, act))
+        let gathered = module.component.placement == Placement::Gathered;
+        if !encoder.geometry {
+            let states = [("batch", batch), ("tokens", tokens), ("width", encoder.hidden)];
+            return Ok(vision::embed(p, gathered.then_some((&GATHERED, embedding.0, embedding.1)), &states, act));
+        }
+        if role == Role::ImageEncoder {
+            return Ok(vision::forward(p, encoder, batch, act));
+        }
+        let gathered = gathered.then(|| module.text_units());
+        let ranks = self.settings.tensor_parallel.into();
+        Ok(fastvideo_text::forward(p, encoder, gathered.as_ref(), tokens, act, ranks))
     }
 
     /// Remembers what the host holds during `stage`.
@@ -569,7 +574,7 @@ impl<'a> Residency<'a> {
                 Placement::Resident => module.host(false, rounding),
                 Placement::Moved { pinned } | Placement::Leaf { pinned } => module.host(pinned, rounding),
                 Placement::Streamed { pinned, resident, rest_resident, .. } => {
-                    module.host_of(module.blocks.saturating_sub(resident.into()), !rest_resident, pinned, rounding)
+                    module.host_of(resident.into(), !rest_resident, pinned, rounding)
                 }
                 Placement::Gathered => module.host(self.settings.pinned_host, rounding),
                 Placement::Host => module.host(self.settings.pinned_host, false),
@@ -585,13 +590,13 @@ impl<'a> Residency<'a> {
     }
 
     /// The host holds so many pageable bytes more during `stage`.
-    pub(super) fn host_also(&mut self, stage: StageName, pageable_bytes: u64) {
+    pub(crate) fn host_also(&mut self, stage: StageName, pageable_bytes: u64) {
         let at = StageName::ALL.iter().position(|s| *s == stage).unwrap_or(0);
         self.host[at].pageable_bytes = self.host[at].pageable_bytes.saturating_add(pageable_bytes);
     }
 
     /// Something that the rules do not cover.
-    pub(super) fn uncovered(&mut self, reason: Reason) {
+    pub(crate) fn uncovered(&mut self, reason: Reason) {
         self.uncovered.push(reason);
     }
 
@@ -632,58 +637,49 @@ fn stored(parameter: Parameter, component: &Component) -> Option<Stored> {
 const LIBRARY_WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
 
 /// The matrix library's workspaces, which live from the first product to the end of the process.
-pub(super) fn library_workspace(p: &mut Builder, list: List) {
+pub(crate) fn library_workspace(p: &mut Builder, list: List) {
     product_workspace(p, list);
     bias_workspace(p, list);
 }
 
 /// The workspace of plain products.
-pub(super) fn product_workspace(p: &mut Builder, list: List) {
+pub(crate) fn product_workspace(p: &mut Builder, list: List) {
     let workspace = p.alloc(&LIBRARY, &[("bytes", LIBRARY_WORKSPACES[0])], 1);
     p.keep(list, workspace);
 }
 
 /// The workspace of products with a bias.
-pub(super) fn bias_workspace(p: &mut Builder, list: List) {
+pub(crate) fn bias_workspace(p: &mut Builder, list: List) {
     let workspace = p.alloc(&LIBRARY, &[("bytes", LIBRARY_WORKSPACES[1])], 1);
     p.keep(list, workspace);
 }
 
-/// Places parameters of one component: blocks, the parameters of one, those outside; bytes of an element, and whether what the
-/// class keeps in fp32 is kept.
-pub(super) fn load_parameters(
-    p: &mut Builder,
-    role: Role,
-    (blocks, block, rest): (u64, &[Parameter], &[Parameter]),
-    (size, keep_fp32): (u64, bool),
-    list: List,
-) {
+/// Places a component on its own: `size` bytes an element, and whether what the class keeps in fp32 is kept.
+pub(crate) fn load_alone(p: &mut Builder, weights: &Weights, size: u64, keep_fp32: bool, list: List) {
     let stored = |parameter: &Parameter| Stored::plain(parameter, size, keep_fp32);
-    for parameter in rest {
-        place(p, site(role), stored(parameter), list);
+    for parameter in &weights.rest {
+        place(p, site(weights.role), stored(parameter), list);
     }
-    p.repeat_opaque(blocks, |p| {
-        for parameter in block {
-            place(p, site(role), stored(parameter), list);
-        }
-    });
+    for group in &weights.groups {
+        p.repeat_opaque(group.count, |p| {
+            for parameter in &group.block {
+                place(p, site(weights.role), stored(parameter), list);
+            }
+        });
+    }
 }
 
 /// The streams of a transformer on its own.
-pub(super) fn component_streams(p: &mut Builder, forward: &super::diffusers_dit::Forward, placement: Placement) -> Streams {
-    let stored = |list: Vec<Parameter>| list.iter().map(|t| Stored::plain(t, forward.act, forward.keep_fp32)).collect();
+pub(crate) fn alone(p: &mut Builder, weights: &Weights, size: u64, keep_fp32: bool, placement: Placement) -> Streams {
+    let stored = |list: &[Parameter]| list.iter().map(|t| Stored::plain(t, size, keep_fp32)).collect();
+    let block = weights.groups.first().map_or(&[] as &[Parameter], |group| &group.block);
     let kind = match placement {
-        Placement::Streamed { .. } => {
-            Kind::streamed(p, placement, stored(forward.dit.block_tensors()), stored(forward.dit.other_tensors()), false)
-        }
-        Placement::Leaf { .. } => Kind::Leaf { size: forward.act, empties: false },
+        Placement::Streamed { .. } => Kind::streamed(p, placement, stored(block), stored(&weights.rest[weights.buffers..]), false),
+        Placement::Leaf { .. } => Kind::Leaf { size, empties: false },
         _ => Kind::Whole,
     };
     Streams { site: &TRANSFORMER, kind }
 }
-
-/// A transformer's buffers stand before its parameters.
-const BUFFERS: usize = 2;
 
 /// Loads what is resident before the first request.
 pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
@@ -702,16 +698,17 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
             Placement::Streamed { resident, rest_resident, .. } => {
                 module.load_unquantised(p);
                 let passing = p.list();
-                let resident = u64::from(resident).min(module.blocks);
+                let (blocks, block) = module.blocks();
+                let resident = u64::from(resident).min(blocks);
                 if rest_resident {
                     for tensor in &module.rest {
                         place(p, site(module.role), *tensor, module.weights);
                     }
-                    module.place_blocks(p, resident, &module.block, module.weights);
+                    module.place_blocks(p, resident, block, module.weights);
                 }
                 if fastvideo {
                     // The loader materialises the whole transformer on the device before its blocks are moved to the host.
-                    module.place_blocks(p, module.blocks - resident, &module.block, passing);
+                    module.place_blocks(p, blocks - resident, block, passing);
                     p.release_list(passing);
                 }
             }
@@ -719,13 +716,13 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
                 module.load_unquantised(p);
                 module.load(p);
             }
-            Placement::Gathered if module.role == Role::TextEncoder => module.text_units().wrap(p, module.blocks),
+            Placement::Gathered if module.role == Role::TextEncoder => module.text_units().wrap(p, module.blocks().0),
             Placement::Gathered => pass_by(p, module),
             // Accelerate moves parameters and leaves buffers where they are.
             Placement::Leaf { .. }
                 if residency.settings.empties_cache() && matches!(module.role, Role::Transformer | Role::Transformer2) =>
             {
-                for tensor in module.rest.iter().take(BUFFERS) {
+                for tensor in module.rest.iter().take(module.buffers) {
                     place(p, site(module.role), *tensor, module.weights);
                 }
             }
@@ -737,7 +734,7 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
 
 /// Each tensor is whole on the device before it is divided over the ranks.
 fn pass_by(p: &mut Builder, module: &Module) {
-    if let Some(largest) = module.rest.iter().chain(&module.block).max_by_key(|t| t.bytes()) {
+    if let Some(largest) = module.rest.iter().chain(module.groups.iter().flat_map(|(_, block)| block)).max_by_key(|t| t.bytes()) {
         p.touch(&ARRIVED, &[("parameters", largest.elements)], largest.size);
     }
 }

@@ -6,11 +6,11 @@
 //! A trace of the code on an H200 shows the same allocations (`tests/data/fastvideo`).
 
 use super::FP32;
-use super::model::Encoder;
-use super::weights::{Parameter, plain};
+use super::encoder::Encoder;
+use super::parameter::{Parameter, plain};
 use crate::program::{Builder, List, Site, Tensor, sites};
 
-sites! { "wan.encoder.attention":
+sites! { "encoder.attention":
     QKV "query, key and value" Activation;
     BUCKETS "buckets of relative positions" Activation;
     BIAS "position bias" Activation;
@@ -18,11 +18,11 @@ sites! { "wan.encoder.attention":
     SCORES_FP32 "attention scores in fp32" Activation;
     ATTENTION "attention output" Activation;
 }
-sites! { "wan.encoder.norm":
+sites! { "encoder.norm":
     NORM_FP32 "norm in fp32" Activation;
     NORMED "normed states" Activation;
 }
-sites! { "wan.encoder":
+sites! { "encoder":
     STATES "encoder states" Activation;
     FFN "feed-forward hidden" Activation;
     CHECKED "check for numbers" Activation;
@@ -36,24 +36,24 @@ sites! { "wan.weights.gathered":
 const INT64: u64 = 8;
 
 /// Tensors of a unit: elements and bytes of an element.
-pub(super) type Unit = Vec<(u64, u64)>;
+pub(crate) type Unit = Vec<(u64, u64)>;
 
 /// The units of a block, where each is gathered for its own duration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Units {
+pub(crate) struct Units {
     /// The embedding.
-    pub(super) embedding: Unit,
+    pub(crate) embedding: Unit,
     /// The first layer of a block: query, key and value in one, and the output.
-    pub(super) attention: Unit,
+    pub(crate) attention: Unit,
     /// Its second layer.
-    pub(super) feed_forward: Unit,
+    pub(crate) feed_forward: Unit,
     /// The last norm.
-    pub(super) norm: Unit,
+    pub(crate) norm: Unit,
 }
 
 impl Units {
     /// The units of an encoder's tensors, in the order of [`tensors`].
-    pub(super) fn of(block: &[(u64, u64)], rest: &[(u64, u64)]) -> Self {
+    pub(crate) fn of(block: &[(u64, u64)], rest: &[(u64, u64)]) -> Self {
         let at = ATTENTION_TENSORS.min(block.len());
         Self {
             embedding: rest[..1.min(rest.len())].to_vec(),
@@ -65,7 +65,7 @@ impl Units {
 
     /// What wrapping the encoder takes on the device: each unit is moved there as a whole and copied, parameter by parameter,
     /// on its way to the host, the last unit first (`fully_shard` of PyTorch with an offload policy).
-    pub(super) fn wrap(&self, p: &mut Builder, blocks: u64) {
+    pub(crate) fn wrap(&self, p: &mut Builder, blocks: u64) {
         let unit = |p: &mut Builder, unit: &Unit| {
             let moved = p.list();
             for (elements, size) in unit {
@@ -90,7 +90,7 @@ impl Units {
 const ATTENTION_TENSORS: usize = 4;
 
 /// Blocks, the tensors of one (attention first) and the tensors outside, the embedding first: one rank's share of `ranks`.
-pub(super) fn tensors(encoder: &Encoder, ranks: u64) -> (u64, Vec<Parameter>, Vec<Parameter>) {
+pub(crate) fn tensors(encoder: &Encoder, ranks: u64) -> (u64, Vec<Parameter>, Vec<Parameter>) {
     let (blocks, per_block) = encoder.blocks;
     let inner = encoder.heads * encoder.head;
     let shared = |elements: u64| plain(elements.div_ceil(ranks));
@@ -122,7 +122,7 @@ fn gather(p: &mut Builder, unit: &Unit, list: List) {
 
 /// A forward pass over `tokens` tokens in a type of `act` bytes, on one of `ranks` ranks that share the matrices; the last hidden
 /// states are the result. With `units` the weights come and go.
-pub(super) fn forward(p: &mut Builder, encoder: &Encoder, units: Option<&Units>, tokens: u64, act: u64, ranks: u64) -> Tensor {
+pub(crate) fn forward(p: &mut Builder, encoder: &Encoder, units: Option<&Units>, tokens: u64, act: u64, ranks: u64) -> Tensor {
     let pass = Pass { tokens, act, hidden: encoder.hidden, ffn: encoder.ffn / ranks, heads: encoder.heads, head: encoder.head, ranks };
     let unit = p.list();
     p.phase("embedding");
@@ -162,7 +162,7 @@ pub(super) fn forward(p: &mut Builder, encoder: &Encoder, units: Option<&Units>,
 
 /// The prompt embeddings that the pipelines keep, of the last hidden states, which it drops: checked for values that are not
 /// numbers, filled up with zeros to the transformer's length, stacked, and copied out (`t5_postprocess_text`, `text_encoding.py`).
-pub(super) fn embeddings(p: &mut Builder, encoder: &Encoder, states: Tensor, tokens: u64, length: u64, act: u64) -> Tensor {
+pub(crate) fn embeddings(p: &mut Builder, encoder: &Encoder, states: Tensor, tokens: u64, length: u64, act: u64) -> Tensor {
     p.phase("prompt_embeddings");
     let checked = [("tokens", tokens), ("width", encoder.hidden)];
     let numbers = p.alloc(&CHECKED, &checked, 1);
@@ -337,8 +337,8 @@ impl Pass {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulated::{assert_recorded, program};
     use super::*;
+    use crate::wan::simulated::{assert_recorded, program};
 
     #[test]
     fn encoding_is_the_recorded_one() {
