@@ -14,6 +14,7 @@ use fv_spec::request::{PartialRequest, Request};
 use crate::budget::{Budget, in_gib};
 use crate::error::InputError;
 use crate::family;
+use crate::modules::weights_only;
 use crate::program::{Alive, Model as Allocator, Program, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
@@ -80,20 +81,19 @@ impl Workload {
         let runtime = workload.settings.runtime;
         let rules_of = family::find(&model.memory_rules);
         let lowered = rules_of.and_then(|family| family.lower(model, example, &workload.settings, &request, details));
-        let lowered = lowered.unwrap_or_else(|| {
-            let (family, runtime) = (&model.memory_rules, runtime.word());
-            let text = format!("no memory rule covers {family} x {runtime}: weights are known, what a request needs is not");
-            Err(vec![Reason::new("uncovered-family", text)])
-        });
+        let covered = lowered.is_some();
+        let lowered = lowered.unwrap_or_else(|| weights_only::lower(model, example, &workload.settings, &request, details));
         let rule = format!("{} x {}", model.memory_rules, runtime.word());
         match lowered {
             Ok(lowered) => {
-                workload.coverage.rules.push(rule.clone());
+                if covered {
+                    workload.coverage.rules.push(rule.clone());
+                }
                 workload.coverage.uncovered = lowered.uncovered.iter().map(|reason| reason.message.clone()).collect();
                 workload.unknown.extend(lowered.uncovered);
                 workload.notes.extend(lowered.notes);
                 let spread = Spread::of(rules, &model.memory_rules, runtime);
-                if let Some(note) = spread.note() {
+                if let Some(note) = spread.note().filter(|_| covered) {
                     workload.notes.push(note);
                 }
                 workload.coverage.extrapolated = spread.outside(&request);

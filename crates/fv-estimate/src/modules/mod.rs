@@ -5,6 +5,7 @@
 //! * [`encoder`]: text and image encoders of the catalog; [`transformers_text`] is how transformers runs them for diffusers,
 //!   `fastvideo_text` and `vision` how FastVideo does.
 //! * [`standalone`]: one component on its own, as benchmarks measure it.
+//! * [`weights_only`]: what is known of a model without a rule.
 
 pub mod encoder;
 pub(crate) mod fastvideo_text;
@@ -13,6 +14,7 @@ pub mod residency;
 pub mod standalone;
 pub mod transformers_text;
 pub(crate) mod vision;
+pub mod weights_only;
 
 use fv_spec::authored::Dtype;
 

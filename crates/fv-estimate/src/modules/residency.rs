@@ -151,20 +151,27 @@ impl Module {
         self.present = false;
     }
 
-    /// The blocks of a component whose blocks are all alike: how many, and the tensors of one.
+    /// Blocks, and the tensors of the largest.
     fn blocks(&self) -> (u64, &[Stored]) {
-        self.groups.first().map_or((0, &[]), |(count, block)| (*count, block))
+        let bytes = |block: &[Stored]| block.iter().map(|t| t.bytes()).sum::<u64>();
+        let largest = self.groups.iter().map(|(_, block)| block.as_slice()).max_by_key(|block| bytes(block));
+        (self.groups.iter().map(|(count, _)| count).sum(), largest.unwrap_or(&[]))
+    }
+
+    /// The blocks after the first `resident` in each group, or those before.
+    fn split(&self, resident: u64, stay: bool) -> impl Iterator<Item = (u64, &[Stored])> {
+        let mut left = resident;
+        self.groups.iter().map(move |(count, block)| {
+            let staying = left.min(*count);
+            left -= staying;
+            (if stay { staying } else { count - staying }, block.as_slice())
+        })
     }
 
     /// Host bytes of the weights without the first `resident` blocks, and of what is outside them: page-locked or not.
     fn host_of(&self, resident: u64, rest: bool, pinned: bool, rounding: bool) -> HostBytes {
         let rest = if rest { self.rest.as_slice() } else { &[] };
-        let mut resident = resident;
-        let blocks = self.groups.iter().flat_map(move |(count, block)| {
-            let stay = resident.min(*count);
-            resident -= stay;
-            block.iter().map(move |t| (*t, count - stay))
-        });
+        let blocks = self.split(resident, false).flat_map(|(count, block)| block.iter().map(move |t| (*t, count)));
         let sizes = rest.iter().map(|t| (*t, 1)).chain(blocks);
         let mut sizes = sizes.map(|(tensor, count)| (self.resting(tensor).bytes(), count));
         if !pinned {
@@ -368,6 +375,21 @@ impl Streams {
         }
     }
 
+    /// All weights pass by once, and nothing is computed with them.
+    pub fn pass(&mut self, p: &mut Builder) {
+        self.prime(p);
+        self.begin(p);
+        let blocks = match &self.kind {
+            Kind::Blocks { .. } | Kind::Sharded { .. } => 2,
+            Kind::Whole | Kind::Leaf { .. } => 0,
+        };
+        for _ in 0..blocks {
+            self.begin_group(p);
+            self.end_group(p);
+        }
+        self.end(p);
+    }
+
     /// A layer of `inputs` x `outputs` weights and a bias runs: what it brings to the device for its own duration.
     pub fn leaf(&self, p: &mut Builder, inputs: u64, outputs: u64) -> Option<Tensor> {
         match self.kind {
@@ -393,8 +415,25 @@ pub struct Residency<'a> {
 }
 
 impl<'a> Residency<'a> {
-    /// Takes every component as it is stored.
+    /// Takes every component as it is stored. Blocks that are streamed must be alike.
+    ///
+    /// # Errors
+    /// What the rules do not cover.
     pub fn new(weights: Vec<Weights>, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
+        let streamed =
+            |role: Role| settings.component(role).is_some_and(|c| matches!(c.placement, Placement::Streamed { .. } | Placement::Gathered));
+        let unlike = weights.iter().filter(|weights| weights.groups.len() > 1 && streamed(weights.role));
+        let refused =
+            |weights: &Weights| Reason::new("uncovered-placement", format!("no rule streams a {} of unlike blocks", weights.role.word()));
+        let refused: Vec<Reason> = unlike.map(refused).collect();
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        Self::with_unlike(weights, settings, p)
+    }
+
+    /// [`new`](Self::new), where blocks that pass by may differ: the largest stands for all of them.
+    pub(super) fn with_unlike(weights: Vec<Weights>, settings: &'a Settings, p: &mut Builder) -> Result<Self, Vec<Reason>> {
         let mut modules = Vec::new();
         let mut missing = Vec::new();
         let fastvideo = settings.runtime == Runtime::FastVideo;
@@ -404,11 +443,6 @@ impl<'a> Residency<'a> {
                 missing.push(Reason::new("unresolved-component", format!("no settings were resolved for the {}", role.word())));
                 continue;
             };
-            if groups.len() > 1 && matches!(component.placement, Placement::Streamed { .. } | Placement::Gathered) {
-                let text = format!("no rule streams a {} of unlike blocks", role.word());
-                missing.push(Reason::new("uncovered-placement", text));
-                continue;
-            }
             let stored = |list: &[Parameter]| list.iter().map(|parameter| stored(*parameter, component)).collect::<Option<Vec<_>>>();
             let stored_groups = groups.iter().map(|group| Some((group.count, stored(&group.block)?))).collect::<Option<Vec<_>>>();
             let (Some(mut stored_groups), Some(mut stored_rest)) = (stored_groups, stored(&rest)) else {
@@ -698,17 +732,19 @@ pub fn load_stage(p: &mut Builder, residency: &mut Residency<'_>) {
             Placement::Streamed { resident, rest_resident, .. } => {
                 module.load_unquantised(p);
                 let passing = p.list();
-                let (blocks, block) = module.blocks();
-                let resident = u64::from(resident).min(blocks);
                 if rest_resident {
                     for tensor in &module.rest {
                         place(p, site(module.role), *tensor, module.weights);
                     }
-                    module.place_blocks(p, resident, block, module.weights);
+                    for (count, block) in module.split(resident.into(), true) {
+                        module.place_blocks(p, count, block, module.weights);
+                    }
                 }
                 if fastvideo {
                     // The loader materialises the whole transformer on the device before its blocks are moved to the host.
-                    module.place_blocks(p, blocks - resident, block, passing);
+                    for (count, block) in module.split(resident.into(), false) {
+                        module.place_blocks(p, count, block, passing);
+                    }
                     p.release_list(passing);
                 }
             }
