@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use fv_data::Catalog;
-use fv_estimate::budget::{Asked, budget, fixed_costs};
+use fv_estimate::budget::Asked;
 use fv_estimate::device::{DeviceSpec, from_flags, gib_to_bytes};
 use fv_estimate::estimate::Workload;
+use fv_estimate::place;
 use fv_estimate::resolve::Overrides;
 use fv_spec::request::PartialRequest;
 use serde::Deserialize;
@@ -167,9 +168,10 @@ fn answer(catalog: &Catalog, vector: &Vector) -> String {
         (None, Some([vram, ram])) => from_flags(vram, Some(ram), None, None).expect("a device"),
         (None, None) => panic!("{}: no device", vector.name),
     };
-    let result = Workload::evaluate(model, example, &vector.request, &vector.overrides, &catalog.rules, true).and_then(|workload| {
-        let fixed = fixed_costs(&catalog.rules, &device, workload.settings.runtime);
-        let budget = budget(Some(&device), &vector.asked, &fixed)?;
+    let overrides = Overrides { unified_memory: place::unified_memory(&device), ..vector.overrides.clone() };
+    let result = Workload::evaluate(model, example, &vector.request, &overrides, &catalog.rules, true).and_then(|workload| {
+        let mut budget = place::offer(Some(&device), &vector.asked, workload.settings.runtime, &catalog.rules)?;
+        place::check_device(&mut budget, &device, &workload.settings);
         Ok(workload.estimate(Some(&device.id), &budget))
     });
     match result {

@@ -374,7 +374,8 @@ fn check_allocation(device: &DeviceSpec, allocation: Option<u64>, partition: Opt
 /// Takes off what may not be used. `total` is the whole device's.
 fn spend(device: &DeviceSpec, asked: &Asked, capacity: (u64, BudgetSource), total: Option<u64>, budget: &mut Budget) {
     let (bytes, mut source) = capacity;
-    let provisioned = matches!(source, BudgetSource::Allocation | BudgetSource::Partition);
+    // Somebody who provisions memory has already left out what the system needs; a partition has not.
+    let provisioned = source == BudgetSource::Allocation;
     if source == BudgetSource::Reported && budget.fixed.system > 0 {
         budget.system_bytes = budget.fixed.system.min(bytes);
         budget.notes.push(format!(
@@ -385,7 +386,7 @@ fn spend(device: &DeviceSpec, asked: &Asked, capacity: (u64, BudgetSource), tota
     }
     let offered = bytes - budget.system_bytes;
     let mut left = offered;
-    let share = three_quarters(total.unwrap_or(bytes));
+    let share = three_quarters(total.filter(|_| source != BudgetSource::Partition).unwrap_or(bytes));
     let lifted = budget.unified && device.usable.is_none() && !provisioned;
     if let Some(usable) = device.usable {
         if usable < left {

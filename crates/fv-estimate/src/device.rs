@@ -53,6 +53,15 @@ impl BackendName {
         BACKENDS.iter().find(|(_, word)| *word == text).map_or_else(|| Self::Other(text.to_owned()), |(backend, _)| Self::Known(*backend))
     }
 
+    /// The name as it is written.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Known(known) => BACKENDS.iter().find(|(backend, _)| backend == known).map_or("", |(_, word)| word),
+            Self::Other(name) => name,
+            Self::Missing => "",
+        }
+    }
+
     /// Why nothing is known about a device with this backend; nothing for a known one.
     pub fn unknown(&self) -> Option<Reason> {
         let words = || BACKENDS.iter().map(|(_, word)| *word);

@@ -12,6 +12,7 @@ use fv_spec::estimate::{
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Budget, in_gib};
+use crate::caching::Config;
 use crate::error::InputError;
 use crate::family;
 use crate::modules::weights_only;
@@ -63,7 +64,10 @@ impl Workload {
         details: bool,
     ) -> Result<Self, Vec<InputError>> {
         let (settings, request) = resolve(model, example, request, overrides)?;
-        Ok(Self::with_settings(model, example, request, settings, rules, details))
+        let workload = Self::with_settings(model, example, request, settings, rules, details);
+        let too_large = workload.unknown.iter().filter(|reason| reason.code == "too-large");
+        let errors: Vec<InputError> = too_large.map(|reason| InputError::new("too-large", reason.message.clone())).collect();
+        if errors.is_empty() { Ok(workload) } else { Err(errors) }
     }
 
     /// [`evaluate`](Self::evaluate) of settings that are resolved already: for arrangements that no setting expresses.
@@ -93,17 +97,20 @@ impl Workload {
                 workload.unknown.extend(lowered.uncovered);
                 workload.notes.extend(lowered.notes);
                 let spread = Spread::of(rules, &model.memory_rules, runtime);
-                if let Some(note) = spread.note().filter(|_| covered) {
-                    workload.notes.push(note);
-                }
                 workload.coverage.extrapolated = spread.outside(&request);
-                let timeline = lowered.program.run(&Allocator::Caching(workload.settings.allocator.clone()), Sampling::Ends);
+                if covered {
+                    workload.coverage.extrapolated.extend(spread.note());
+                    if workload.settings.gpu_count > 1 {
+                        let text = "no run on several GPUs was measured, and what their exchange takes is not counted";
+                        workload.coverage.extrapolated.push(text.to_owned());
+                    }
+                }
+                // What the process allows itself is compared with the peaks afterwards, like a budget.
+                let allocator = Config { allowed: None, gc_threshold: None, ..workload.settings.allocator.clone() };
+                let timeline = lowered.program.run(&Allocator::Caching(allocator), Sampling::Ends);
                 let peaks = stage_peaks(&lowered.program, &timeline, &spread, request.references > 0);
                 if timeline.out_of_memory {
-                    workload.unknown.push(Reason::new(
-                        "allocator-cap",
-                        "under the allocator's own cap this request runs out of memory or falls back to other kernels",
-                    ));
+                    workload.unknown.push(Reason::new("too-large", "an allocation is larger than any address space"));
                 }
                 workload.evaluated = Some(Evaluated { program: lowered.program, timeline, peaks, host: lowered.host, details });
             }
@@ -131,10 +138,13 @@ impl Workload {
     }
 
     fn outcome(&self, budget: &Budget) -> VerdictOutcome {
-        let mut outcome = verdict(&self.needs(), budget, &[]);
+        let mut outcome = verdict(&self.needs(), budget, self.settings.allocator.allowed);
         if !self.unknown.is_empty() {
             outcome.overall = Verdict::Unknown;
             outcome.device = Verdict::Unknown;
+            // What is not known could also mean less, so nothing is known to be missing.
+            outcome.short = None;
+            outcome.reasons.retain(|reason| !COMPARED.contains(&reason.code.as_str()));
             outcome.reasons.splice(0..0, self.unknown.iter().cloned());
         } else if self.evaluated.is_none() || !budget.reasons.is_empty() {
             outcome.overall = Verdict::Unknown;
@@ -260,6 +270,10 @@ impl Workload {
             .collect()
     }
 }
+
+/// Reasons that compare a need with a limit.
+const COMPARED: [&str; 6] =
+    ["exceeds-budget", "between-allocated-and-reserved", "exceeds-pool", "pool-uncertain", "host-memory-short", "allocator-cap"];
 
 /// How many buffers a shortfall names.
 const SHORTFALL_BUFFERS: usize = 8;

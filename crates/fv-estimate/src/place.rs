@@ -1,14 +1,14 @@
 //! A workload on a device: whether the device holds its formats, and what of its memory may be used.
 
-use fv_spec::authored::Dtype;
+use fv_spec::authored::{Backend, Dtype, MemoryType, Runtime};
 use fv_spec::compiled::RulesFile;
+use fv_spec::estimate::Reason;
 
 use crate::budget::{Asked, Budget, FixedCosts, budget, fixed_costs};
-use crate::device::{DeviceSpec, Supported, storage_supported};
+use crate::device::{BackendName, DeviceSpec, Supported, storage_supported};
 use crate::error::InputError;
 use crate::settings::Settings;
 use crate::storage::Storage;
-use fv_spec::authored::Runtime;
 
 /// The budget of a device for a runtime. Without a device nothing is known: see [`Budget::reasons`].
 ///
@@ -19,9 +19,18 @@ pub fn offer(device: Option<&DeviceSpec>, asked: &Asked, runtime: Runtime, rules
     budget(device, asked, &fixed)
 }
 
-/// Adds to a budget what speaks against the device, or was assumed about it, given the formats that weights are stored in.
-/// A format that the device is not known to hold makes the result unknown.
-pub fn check_formats(budget: &mut Budget, device: &DeviceSpec, settings: &Settings) {
+/// Whether runtimes see that the device shares its memory with the host: PyTorch says so on CUDA and MPS alone.
+pub fn unified_memory(device: &DeviceSpec) -> bool {
+    device.memory_type == Some(MemoryType::Unified) && matches!(device.backend, BackendName::Known(Backend::Cuda | Backend::Mps))
+}
+
+/// Adds to a budget what speaks against the device, or was assumed about it. A backend that the rules do not cover, or a format
+/// of weights that the device is not known to hold, makes the result unknown.
+pub fn check_device(budget: &mut Budget, device: &DeviceSpec, settings: &Settings) {
+    if matches!(device.backend, BackendName::Known(backend) if backend != Backend::Cuda) {
+        let text = format!("the rules are those of CUDA: kernels, workspaces and offloading on {} are not covered", device.backend.word());
+        budget.reasons.push(Reason::new("uncovered-backend", text));
+    }
     let mut seen: Vec<Dtype> = Vec::new();
     for component in settings.components.iter().flatten() {
         let dtype = stored(component.precision.stored);

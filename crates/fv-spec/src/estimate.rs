@@ -320,7 +320,7 @@ pub struct Estimate {
     pub status: Verdict,
     /// Why.
     pub reasons: Vec<Reason>,
-    /// What a device must offer for this, in GiB: the largest stage's device peak. Absent when unknown.
+    /// The device peak of the largest stage as derived, in GiB; a budget must reach its upper end to be sure. Absent when unknown.
     #[serde(rename = "capacityGiB", skip_serializing_if = "Option::is_none")]
     pub capacity_gib: Option<f64>,
     /// The device.

@@ -14,7 +14,7 @@ use fv_estimate::{
     resolve::Overrides,
 };
 use fv_spec::{
-    authored::{MemoryType, Runtime},
+    authored::Runtime,
     compiled::{Example, Model, RulesFile},
     request::PartialRequest,
 };
@@ -344,7 +344,7 @@ pub(crate) fn evaluate(model: &Model, example: &Example, work: &Work, place: &Pl
     match (workload, budget) {
         (Ok(workload), Ok(mut budget)) => {
             if let Some(device) = &place.device {
-                place::check_formats(&mut budget, device, &workload.settings);
+                place::check_device(&mut budget, device, &workload.settings);
             }
             Ok(Evaluated { workload, budget })
         }
@@ -352,9 +352,9 @@ pub(crate) fn evaluate(model: &Model, example: &Example, work: &Work, place: &Pl
     }
 }
 
-/// Whether a device shares its memory with the host.
+/// Whether runtimes see that a device shares its memory with the host.
 pub(crate) fn is_unified(device: &DeviceSpec) -> bool {
-    device.memory_type == Some(MemoryType::Unified)
+    place::unified_memory(device)
 }
 
 impl Context {

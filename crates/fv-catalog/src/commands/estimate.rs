@@ -304,7 +304,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
             for partition in whole.chain(parts) {
                 let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
                 let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
-                place::check_formats(&mut budget, device, &workload.settings);
+                place::check_device(&mut budget, device, &workload.settings);
                 let estimate = workload.estimate(Some(&device.id), &budget);
                 bounded(&estimate)?;
                 query.hardware = Some(device.id.clone());

@@ -58,7 +58,10 @@ pub fn assessment(assessment: &Assessment, names: &Names<'_>, width: usize) -> T
     let line = match assessment.basis {
         Basis::Measured => {
             let on = names.device.map_or(String::new(), |name| format!(" on {name}"));
-            let words = format!(": {} ({}) was seen to complete{on}", names.model, estimate.deployment);
+            let part = estimate.memory.partition.as_ref().map_or(String::new(), |partition| format!(", partition {partition}"));
+            let explicit = estimate.memory.budget_bytes.filter(|_| estimate.memory.budget_source.as_deref() == Some("explicit"));
+            let budget = explicit.map_or(String::new(), |bytes| format!(", within a budget of {}", gib(bytes)));
+            let words = format!(": {} ({}) was seen to complete{on}{part}{budget}", names.model, estimate.deployment);
             verdict(Line::new(), &format!("{}, measured", word(assessment.status))).plain(&words)
         }
         Basis::Analytical => {
