@@ -33,7 +33,7 @@ Under $OUT (the current folder where OUT is unset):
   peaks.csv        columns of h200_diffusers_peaks.csv
   peaks.json       the same rows with more columns
   stages.json      the group alone
-  traces.json, fastvideo_traces.tar   the group traces; wan_memory.py says what
+  traces.json, fastvideo_traces.tar   the group traces; recording.py says what
                    the lines of a trace mean, FRAMES are FastVideo's frames here
   run.json         card, versions, failures
 """
@@ -49,7 +49,7 @@ import tarfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import wan_memory as W  # noqa: E402
+import recording as W  # noqa: E402
 
 os.environ.setdefault("FASTVIDEO_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("LOCAL_RANK", "0")
