@@ -14,6 +14,8 @@ use super::rows::{Row, bare};
 /// What the rules say about a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Derived {
+    /// The family whose rules were used.
+    pub family: &'static str,
     /// The component of the catalog that was taken.
     pub component: String,
     /// Its peaks.
@@ -89,6 +91,7 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
     let key: Vec<String> = extents.iter().chain([&batch]).map(u64::to_string).collect();
     let too_large = || Why::NotCovered("a size beyond what the rules count in".to_owned());
     Ok(Derived {
+        family: family.id(),
         component: component.component.clone(),
         peaks: peaks(&*pass).ok_or_else(too_large)?,
         work: if role == Role::Vae { Work::Vae } else { Work::Plain },

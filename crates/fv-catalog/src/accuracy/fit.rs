@@ -44,25 +44,28 @@ pub fn ends<'a>(rows: impl IntoIterator<Item = &'a Judged>, work: Work) -> Ends 
     Ends { allocated_high: allocated + margin / 10, reserved_low: low.saturating_sub(margin), reserved_high: high + margin }
 }
 
-/// The ends of each kind of work, from all rows but those of `without`.
-pub fn all_ends(rows: &[Judged], without: Option<&str>) -> [(Work, Ends); 2] {
+/// The ends of each kind of work of a family, from all its rows but those of `without`.
+pub fn all_ends(rows: &[Judged], family: &str, without: Option<&str>) -> [(Work, Ends); 2] {
     [Work::Plain, Work::Vae].map(|work| {
-        let of = rows.iter().filter(|row| row.derived.work == work && Some(row.derived.geometry.as_str()) != without);
-        (work, ends(of, work))
+        let own = rows.iter().filter(|row| row.derived.family == family && row.derived.work == work);
+        (work, ends(own.filter(|row| Some(row.derived.geometry.as_str()) != without), work))
     })
 }
 
-/// The geometries of `rows`.
-pub fn geometries(rows: &[Judged]) -> BTreeSet<&str> {
-    rows.iter().map(|row| row.derived.geometry.as_str()).collect()
+/// The geometries of a family's rows.
+pub fn geometries<'a>(rows: &'a [Judged], family: &str) -> BTreeSet<&'a str> {
+    rows.iter().filter(|row| row.derived.family == family).map(|row| row.derived.geometry.as_str()).collect()
 }
 
-/// Coefficients for `catalog/rules/spread-wan-diffusers.yaml`. `errors` are the largest of each kind of work when a geometry is left
-/// out: of reserved below and above, and of allocated above.
-pub fn coefficients(rows: &[Judged], errors: &BTreeMap<Work, [f64; 3]>, date: &str) -> BTreeMap<String, Coefficient> {
+/// Coefficients for `catalog/rules/spread-<family>-diffusers.yaml`. `errors` are the largest of each kind of work when a geometry
+/// is left out: of reserved below and above, and of allocated above.
+pub fn coefficients(rows: &[Judged], family: &str, errors: &BTreeMap<Work, [f64; 3]>, date: &str) -> BTreeMap<String, Coefficient> {
     let mut all = BTreeMap::new();
-    for (work, ends) in all_ends(rows, None) {
-        let of: Vec<&Judged> = rows.iter().filter(|row| row.derived.work == work).collect();
+    for (work, ends) in all_ends(rows, family, None) {
+        let of: Vec<&Judged> = rows.iter().filter(|row| row.derived.family == family && row.derived.work == work).collect();
+        if of.is_empty() {
+            continue;
+        }
         let mut range: BTreeMap<String, [f64; 2]> = BTreeMap::new();
         for video in of.iter().filter_map(|row| row.derived.video) {
             for (name, value) in ["pixels", "num_frames", "batch"].into_iter().zip(video) {
@@ -94,7 +97,7 @@ pub fn coefficients(rows: &[Judged], errors: &BTreeMap<Work, [f64; 3]>, date: &s
             let coefficient = Coefficient {
                 value,
                 unit: "ratio".to_owned(),
-                rule: "wan".to_owned(),
+                rule: family.to_owned(),
                 runtime: Runtime::Diffusers,
                 metric: metric.to_owned(),
                 range: range.clone(),
@@ -102,7 +105,7 @@ pub fn coefficients(rows: &[Judged], errors: &BTreeMap<Work, [f64; 3]>, date: &s
                 date: date.to_owned(),
                 leave_one_out_error: Some((error * 1e6).round() / 1e6),
             };
-            all.insert(format!("spread-wan-diffusers-{}{name}", work.infix()), coefficient);
+            all.insert(format!("spread-{family}-diffusers-{}{name}", work.infix()), coefficient);
         }
     }
     all

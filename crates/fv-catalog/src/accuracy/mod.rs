@@ -14,7 +14,7 @@ pub mod pipelines;
 pub mod published;
 pub mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fv_data::Catalog;
 use fv_estimate::budget::{FixedCosts, fixed_costs};
@@ -33,6 +33,8 @@ use rows::{Measured, Row};
 pub static FACTS: &str = include_str!("../../../../tests/data/h200_diffusers_peaks.csv");
 /// Our own rows of another H200 of the same kind.
 pub static OWN: &str = include_str!("../../../../tests/data/wan/peaks.csv");
+/// The same for other families.
+pub static FAMILIES: &str = include_str!("../../../../tests/data/families/peaks.csv");
 /// Allocator caps under which components complete.
 pub(crate) static CAPS: &str = include_str!("../../../../tests/data/h200_caps.json");
 /// Whole pipelines.
@@ -110,9 +112,9 @@ pub fn error(derived: u64, measured: u64) -> f64 {
 pub struct Spreads([(Work, Ends); 2]);
 
 impl Spreads {
-    /// Those of the catalog.
-    pub fn of(catalog: &Catalog) -> Self {
-        let spread = Spread::of(&catalog.rules, "wan", Runtime::Diffusers);
+    /// Those of a family in the catalog.
+    pub fn of(catalog: &Catalog, family: &str) -> Self {
+        let spread = Spread::of(&catalog.rules, family, Runtime::Diffusers);
         Self([Work::Plain, Work::Vae].map(|work| (work, spread.ends(work))))
     }
 
@@ -245,8 +247,8 @@ pub struct Accuracy {
     pub findings: Vec<Finding>,
     /// The fixed costs that device intervals contain.
     pub fixed: FixedCosts,
-    /// The catalog's spread.
-    pub spreads: Spreads,
+    /// The catalog's spread of each family with rows.
+    pub spreads: BTreeMap<&'static str, Spreads>,
     /// Device intervals under the catalog's spread.
     pub coverage: Coverage,
     /// The recorded rows only.
@@ -258,8 +260,8 @@ pub struct Accuracy {
 pub struct Recorded {
     /// Device intervals with the spread fitted again without a row's geometry.
     pub left_out: Coverage,
-    /// The largest errors by kind of work when a geometry is left out: reserved below and above, allocated above.
-    pub left_out_errors: BTreeMap<Work, [f64; 3]>,
+    /// The largest errors by family and kind of work when a geometry is left out: reserved below and above, allocated above.
+    pub left_out_errors: BTreeMap<&'static str, BTreeMap<Work, [f64; 3]>>,
     /// Thresholds of allocator caps.
     pub caps: Vec<caps::Cap>,
     /// Whole pipelines.
@@ -300,8 +302,9 @@ impl Accuracy {
             || FixedCosts::exact(0, format!("the catalog has no {DEVICE}")),
             |spec| fixed_costs(&catalog.rules, &spec, Runtime::Diffusers),
         );
-        let spreads = Spreads::of(catalog);
-        let coverage = Coverage::of(rows.iter().map(|row| (row, row.device(spreads.ends(row.derived.work), &fixed))));
+        let families: BTreeSet<&'static str> = rows.iter().map(|row: &Judged| row.derived.family).collect();
+        let spreads: BTreeMap<_, _> = families.into_iter().map(|family| (family, Spreads::of(catalog, family))).collect();
+        let coverage = Coverage::of(rows.iter().map(|row| (row, row.device(spreads[row.derived.family].ends(row.derived.work), &fixed))));
         Self { rows, not_covered, findings, fixed, spreads, coverage, recorded: None }
     }
 
@@ -310,11 +313,12 @@ impl Accuracy {
     /// # Errors
     /// When a recorded file is not what it should be.
     pub fn recorded(catalog: &Catalog) -> Result<Self, String> {
-        let files = [("h200_diffusers_peaks.csv".to_owned(), FACTS.to_owned()), ("wan/peaks.csv".to_owned(), OWN.to_owned())];
+        let files = [("h200_diffusers_peaks.csv", FACTS), ("wan/peaks.csv", OWN), ("families/peaks.csv", FAMILIES)];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         let (accuracy, (caps, (pipelines, published))) = rayon::join(
             || Self::of(catalog, &files),
             || {
-                let spreads = Spreads::of(catalog);
+                let spreads = Spreads::of(catalog, "wan");
                 let pipelines = || rayon::join(|| pipelines::pipelines(catalog), || published::published(catalog, &spreads));
                 rayon::join(|| caps::caps(catalog, &spreads), pipelines)
             },
@@ -328,20 +332,29 @@ impl Accuracy {
         Ok(accuracy)
     }
 
-    /// Fits the spread without each geometry in turn and looks at that geometry's rows.
-    fn leave_out(&self) -> (Coverage, BTreeMap<Work, [f64; 3]>) {
-        let ends: BTreeMap<&str, Spreads> = fit::geometries(&self.rows)
-            .into_iter()
-            .map(|geometry| (geometry, Spreads(fit::all_ends(&self.rows, Some(geometry)))))
+    /// The families of the rows.
+    pub fn families(&self) -> impl Iterator<Item = &'static str> {
+        self.spreads.keys().copied()
+    }
+
+    /// Fits the spread of each family without each geometry in turn and looks at that geometry's rows.
+    fn leave_out(&self) -> (Coverage, BTreeMap<&'static str, BTreeMap<Work, [f64; 3]>>) {
+        let ends: BTreeMap<(&str, &str), Spreads> = self
+            .families()
+            .flat_map(|family| fit::geometries(&self.rows, family).into_iter().map(move |geometry| (family, geometry)))
+            .map(|(family, geometry)| ((family, geometry), Spreads(fit::all_ends(&self.rows, family, Some(geometry)))))
             .collect();
-        let of = |row: &Judged| ends.get(row.derived.geometry.as_str()).map_or(Ends::EXACT, |spreads| spreads.ends(row.derived.work));
+        let of = |row: &Judged| {
+            let key = (row.derived.family, row.derived.geometry.as_str());
+            ends.get(&key).map_or(Ends::EXACT, |spreads| spreads.ends(row.derived.work))
+        };
         let coverage = Coverage::of(self.rows.iter().map(|row| (row, row.device(of(row), &self.fixed))));
-        let mut errors: BTreeMap<Work, [f64; 3]> = BTreeMap::new();
+        let mut errors: BTreeMap<&'static str, BTreeMap<Work, [f64; 3]>> = BTreeMap::new();
         for row in &self.rows {
             let peaks = &row.derived.peaks;
             let expected = of(row).peaks(peaks.tensors, peaks.allocated + row.baseline(), peaks.reserved);
             let Measured { allocated, reserved, .. } = row.row.measured;
-            let worst = errors.entry(row.derived.work).or_default();
+            let worst = errors.entry(row.derived.family).or_default().entry(row.derived.work).or_default();
             worst[0] = worst[0].max(error(expected.reserved.low, reserved));
             worst[1] = worst[1].max(-error(expected.reserved.high, reserved));
             worst[2] = worst[2].max(-error(expected.allocated.high, allocated));
@@ -356,23 +369,28 @@ impl Accuracy {
 
     /// The demanded limits, each with the figure and whether it holds.
     pub fn limits(&self) -> Vec<Limit> {
-        let allocated = self.errors(|_| true, Judged::allocated);
-        let reserved = self.errors(|_| true, Judged::reserved);
+        let mut limits = Vec::new();
+        for family in self.families() {
+            // Median, largest error and largest error below of allocated.
+            let [median, worst, under] = if family == "wan" { [0.04, 0.10, 0.02] } else { [0.06, 0.15, 0.03] };
+            let allocated = self.errors(|row| row.derived.family == family, Judged::allocated);
+            limits.push(Limit::most(&format!("{family}: allocated, median error"), allocated.median, median));
+            limits.push(Limit::most(&format!("{family}: allocated, largest error"), allocated.worst(), worst));
+            limits.push(Limit::most(&format!("{family}: allocated, largest error below"), -allocated.worst_under, under));
+            if family == "wan" {
+                let reserved = self.errors(|row| row.derived.family == family, Judged::reserved);
+                limits.push(Limit::most("wan: reserved, median error", reserved.median, 0.08));
+            }
+        }
         let coverage = self.recorded.as_ref().map_or(&self.coverage, |recorded| &recorded.left_out);
         let intervals = if self.recorded.is_some() { ", each geometry left out of the fit" } else { "" };
-        let mut limits = vec![
-            Limit::most("allocated, median error", allocated.median, 0.04),
-            Limit::most("allocated, largest error", allocated.worst(), 0.10),
-            Limit::most("allocated, largest error below", -allocated.worst_under, 0.02),
-            Limit::most("reserved, median error", reserved.median, 0.08),
-            Limit {
-                what: format!("device interval, rows inside{intervals}"),
-                found: coverage.share(),
-                limit: 0.95,
-                holds: coverage.share() >= 0.95,
-            },
-            Limit::most(&format!("device interval, largest miss below{intervals}"), -coverage.worst_under(), 0.05),
-        ];
+        limits.push(Limit {
+            what: format!("device interval, rows inside{intervals}"),
+            found: coverage.share(),
+            limit: 0.95,
+            holds: coverage.share() >= 0.95,
+        });
+        limits.push(Limit::most(&format!("device interval, largest miss below{intervals}"), -coverage.worst_under(), 0.05));
         if let Some(recorded) = &self.recorded {
             let judged: Vec<bool> = recorded.caps.iter().filter_map(caps::Cap::inside).collect();
             let inside = judged.iter().filter(|inside| **inside).count();
@@ -388,15 +406,20 @@ impl Accuracy {
         limits
     }
 
-    /// The coefficients that the recorded rows give, as a file of the catalog.
-    pub fn fitted(&self) -> String {
+    /// The coefficients that the recorded rows give: for each family a file of the catalog, by its path below it.
+    pub fn fitted(&self) -> BTreeMap<String, String> {
         let errors = self.recorded.as_ref().map(|recorded| recorded.left_out_errors.clone()).unwrap_or_default();
-        fit::yaml(&fit::coefficients(&self.rows, &errors, FITTED))
+        let file = |family: &'static str| {
+            let errors = errors.get(family).cloned().unwrap_or_default();
+            let text = fit::yaml(&fit::coefficients(&self.rows, family, &errors, FITTED));
+            (format!("rules/spread-{family}-diffusers.yaml"), text)
+        };
+        self.families().map(file).collect()
     }
 
-    /// Whether the catalog's spread is what the recorded rows give.
+    /// Whether the catalog's spreads are what the recorded rows give.
     pub fn fit_is_current(&self) -> bool {
-        self.spreads == Spreads(fit::all_ends(&self.rows, None))
+        self.spreads.iter().all(|(family, spreads)| *spreads == Spreads(fit::all_ends(&self.rows, family, None)))
     }
 }
 

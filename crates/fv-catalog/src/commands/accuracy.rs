@@ -19,8 +19,6 @@ use crate::cli::{Context, Done, Stop};
 const MAX_ROWS_BYTES: u64 = 64 << 20;
 /// Where the page is, beside the catalog.
 const PAGE: &str = "docs/accuracy.md";
-/// Where the spread is, below the catalog.
-const SPREAD: &str = "rules/spread-wan-diffusers.yaml";
 
 #[derive(Debug, Args)]
 pub(crate) struct AccuracyArguments {
@@ -34,7 +32,7 @@ pub(crate) struct AccuracyArguments {
     /// Write the report as Markdown to this file (docs/accuracy.md is made so)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fit the spread of reserved peaks to the recorded rows and write catalog/rules/spread-wan-diffusers.yaml
+    /// Fit the spread of reserved peaks to the recorded rows and write catalog/rules/spread-<family>-diffusers.yaml
     #[arg(long, conflicts_with_all = ["rows", "check", "out"])]
     fit: bool,
 }
@@ -63,7 +61,7 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
     if arguments.check && arguments.rows.is_empty() {
         check_page(context, arguments.out.as_deref(), &page)?;
         if !accuracy.fit_is_current() {
-            writeln!(context.err, "{SPREAD} is not what the rows give: run `fv-catalog accuracy --fit`, then `make docs`")?;
+            writeln!(context.err, "the spreads are not what the rows give: run `fv-catalog accuracy --fit`, then `make docs`")?;
             return Err(Stop::No);
         }
     } else if let Some(path) = &arguments.out {
@@ -88,14 +86,17 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
 }
 
 fn fit(context: &mut Context, accuracy: &Accuracy) -> Done {
-    let path = context.authored()?.join(SPREAD);
-    let text = accuracy.fitted();
-    let failed = |error: &dyn std::fmt::Display| Stop::Usage(format!("{}: {error}", path.display()));
-    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
-        return Ok(writeln!(context.out, "{} is current", path.display())?);
+    for (name, text) in accuracy.fitted() {
+        let path = context.authored()?.join(&name);
+        let failed = |error: &dyn std::fmt::Display| Stop::Usage(format!("{}: {error}", path.display()));
+        if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            writeln!(context.out, "{} is current", path.display())?;
+            continue;
+        }
+        write::replace(&path, &text).map_err(|error| failed(&error))?;
+        writeln!(context.out, "{} written; `make docs` compiles it and renews the page", path.display())?;
     }
-    write::replace(&path, &text).map_err(|error| failed(&error))?;
-    Ok(writeln!(context.out, "{} written; `make docs` compiles it and renews the page", path.display())?)
+    Ok(())
 }
 
 fn check_page(context: &mut Context, out: Option<&Path>, page: &str) -> Done {
