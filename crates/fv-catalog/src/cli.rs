@@ -122,6 +122,8 @@ enum Command {
     },
     /// Compare what the rules derive with what was measured
     Accuracy(commands::accuracy::AccuracyArguments),
+    /// Fit how far measured peaks lie from derived ones to completed reference runs
+    Calibrate(commands::calibrate::CalibrateArguments),
     /// Check again whenever a file of the catalog is saved
     Watch,
     /// Say whether a request fits, where the memory goes and how sure that is
@@ -259,6 +261,7 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::ImportLog(arguments) => commands::import::import_log(context, &arguments),
         Command::AddRun { file } => commands::add_run::add_run(context, &file),
         Command::Accuracy(arguments) => commands::accuracy::accuracy(context, &arguments),
+        Command::Calibrate(arguments) => commands::calibrate::calibrate(context, &arguments),
         Command::Watch => commands::check::watch(context),
         Command::Estimate(arguments) => commands::estimate::estimate(context, &arguments),
         Command::Explain(arguments) => commands::estimate::explain(context, &arguments),

@@ -8,6 +8,7 @@
 //! * [`storage`], [`pinned`]: bytes of stored weights and of page-locked copies.
 //! * [`spread`]: how far measured peaks lie from derived ones.
 //! * [`evidence`]: reference runs judged against a configuration, and what they add to an estimate.
+//! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
 //! * [`recommend`]: devices and deployments for a request.
 //! * [`place`]: a workload on a device: formats and budget.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
@@ -16,6 +17,7 @@
 
 pub mod budget;
 pub mod caching;
+pub mod calibrate;
 pub mod device;
 pub mod error;
 pub mod estimate;

@@ -124,11 +124,11 @@ fn spans(lines: &[usize]) -> String {
     text.join(", ")
 }
 
-/// The coefficients as a file of the catalog.
-pub fn yaml(coefficients: &BTreeMap<String, Coefficient>) -> String {
-    let mut text = String::from(
+/// The coefficients as a file of the catalog that `command` writes.
+pub fn yaml(coefficients: &BTreeMap<String, Coefficient>, command: &str) -> String {
+    let mut text = format!(
         "# yaml-language-server: $schema=../../schemas/rules.schema.json\n\
-         # Written by `fv-catalog accuracy --fit`; do not edit. How far measured peaks lie from derived ones: measured divided by\n\
+         # Written by `fv-catalog {command}`; do not edit. How far measured peaks lie from derived ones: measured divided by\n\
          # derived, lowest and highest of the rows, and a margin beyond. Ids with `vae-` are for stages in which a VAE has run.\n\
          # docs/accuracy.md says how the fit was judged.\n\n",
     );

@@ -411,7 +411,7 @@ impl Accuracy {
         let errors = self.recorded.as_ref().map(|recorded| recorded.left_out_errors.clone()).unwrap_or_default();
         let file = |family: &'static str| {
             let errors = errors.get(family).cloned().unwrap_or_default();
-            let text = fit::yaml(&fit::coefficients(&self.rows, family, &errors, FITTED));
+            let text = fit::yaml(&fit::coefficients(&self.rows, family, &errors, FITTED), "accuracy --fit");
             (format!("rules/spread-{family}-diffusers.yaml"), text)
         };
         self.families().map(file).collect()

@@ -147,7 +147,7 @@ pub(crate) enum RuntimeName {
 }
 
 impl RuntimeName {
-    fn runtime(self) -> Runtime {
+    pub(crate) fn runtime(self) -> Runtime {
         match self {
             Self::FastVideo => Runtime::FastVideo,
             Self::Diffusers => Runtime::Diffusers,

@@ -6,6 +6,7 @@ pub(crate) mod accuracy;
 pub(crate) mod add_run;
 pub(crate) mod ask;
 pub(crate) mod build;
+pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod docs;
 pub(crate) mod estimate;
