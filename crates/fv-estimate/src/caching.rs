@@ -33,6 +33,10 @@
 
 use std::{collections::VecDeque, fmt, hint::select_unpredictable, num::NonZeroU32};
 
+mod plain;
+
+pub(crate) use plain::Plain;
+
 /// Every block is a multiple of this (`kMinBlockSize`, torch 2.11.0).
 pub const MIN_BLOCK: u64 = 512;
 /// The largest request of the small pool (`kSmallSize`, torch 2.11.0).

@@ -4,6 +4,8 @@
 //! program, and the program is run under the runtime's allocator. [`Workload::estimate`] and [`Workload::summary`] compare the
 //! result with a budget; a second device costs only that comparison.
 
+use std::sync::OnceLock;
+
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{
     Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage,
@@ -48,6 +50,8 @@ struct Evaluated {
     peaks: [PeakBytes; 4],
     host: [HostBytes; 4],
     details: bool,
+    /// The stages of a report, but for what depends on a device.
+    stages: OnceLock<Vec<Stage>>,
 }
 
 impl Workload {
@@ -112,7 +116,8 @@ impl Workload {
                 if timeline.out_of_memory {
                     workload.unknown.push(Reason::new("too-large", "an allocation is larger than any address space"));
                 }
-                workload.evaluated = Some(Evaluated { program: lowered.program, timeline, peaks, host: lowered.host, details });
+                workload.evaluated =
+                    Some(Evaluated { program: lowered.program, timeline, peaks, host: lowered.host, details, stages: OnceLock::new() });
             }
             Err(reasons) => {
                 workload.coverage.uncovered.push(rule);
@@ -232,12 +237,24 @@ impl Workload {
     }
 
     fn stages(&self, evaluated: &Evaluated, budget: &Budget) -> Vec<Stage> {
-        let spans = evaluated.program.phases();
+        let mut stages = evaluated.stages.get_or_init(|| evaluated.stages()).clone();
+        for (stage, (peaks, host)) in stages.iter_mut().zip(evaluated.peaks.iter().zip(&evaluated.host)) {
+            stage.peak_bytes = Self::on_device(*peaks, *host, budget);
+            stage.ranks = self.ranks(*peaks, *host, budget);
+        }
+        stages
+    }
+}
+
+impl Evaluated {
+    /// What a report says of the stages, but for what depends on a device.
+    fn stages(&self) -> Vec<Stage> {
+        let spans = self.program.phases();
         let of_stage = |name: StageName| (0..spans.len()).filter(move |phase| spans[*phase].stage == name);
         let highest: Vec<Option<usize>> =
-            StageName::ALL.iter().map(|name| of_stage(*name).max_by_key(|phase| evaluated.timeline.phases[*phase].live)).collect();
-        let wanted: Vec<usize> = if evaluated.details { highest.iter().filter_map(|phase| *phase).collect() } else { Vec::new() };
-        let mut alive = evaluated.program.alive(&evaluated.timeline, false, &wanted).into_iter();
+            StageName::ALL.iter().map(|name| of_stage(*name).max_by_key(|phase| self.timeline.phases[*phase].live)).collect();
+        let wanted: Vec<usize> = if self.details { highest.iter().filter_map(|phase| *phase).collect() } else { Vec::new() };
+        let mut alive = self.program.alive(&self.timeline, &wanted).into_iter();
         StageName::ALL
             .into_iter()
             .enumerate()
@@ -246,11 +263,11 @@ impl Workload {
                     .map(|phase| Phase {
                         name: spans[phase].name.to_owned(),
                         repeat: spans[phase].repeat,
-                        allocated_bytes: evaluated.timeline.phases[phase].allocated,
+                        allocated_bytes: self.timeline.phases[phase].allocated,
                     })
                     .collect();
                 let largest = of_stage(name)
-                    .filter_map(|phase| Some((evaluated.program.largest(&evaluated.timeline, phase)?, phase)))
+                    .filter_map(|phase| Some((self.program.largest(&self.timeline, phase)?, phase)))
                     .max_by_key(|((_, bytes), _)| *bytes)
                     .map(|((shape, bytes), phase)| LargestAllocation {
                         name: shape.site.name.to_owned(),
@@ -262,9 +279,9 @@ impl Workload {
                     phases,
                     buffers: highest[i].and_then(|_| alive.next()).map_or_else(Vec::new, buffers),
                     largest_allocation: largest,
-                    peak_bytes: Self::on_device(evaluated.peaks[i], evaluated.host[i], budget),
-                    ranks: self.ranks(evaluated.peaks[i], evaluated.host[i], budget),
-                    host: evaluated.host[i],
+                    peak_bytes: None,
+                    ranks: Vec::new(),
+                    host: self.host[i],
                 }
             })
             .collect()

@@ -9,7 +9,10 @@
 
 use fv_spec::estimate::{BufferKind, StageName};
 
-use crate::caching::{BlockId, Config, Replay};
+use crate::caching::{BlockId, Config, Plain, Replay};
+use table::{Table, spare};
+
+mod table;
 
 /// What a buffer is, wherever it is allocated.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,6 +56,11 @@ enum Op {
     Workspace {
         slot: u32,
         bytes: u64,
+    },
+    /// Allocated and freed at once.
+    Touch {
+        bytes: u64,
+        workspace: bool,
     },
     /// Grows with the iteration, see [`Growth`].
     Growing {
@@ -147,16 +155,18 @@ pub struct PhaseSpan {
 /// The events of one request.
 #[derive(Debug, Default)]
 pub struct Program {
-    ops: Vec<Op>,
+    ops: Table<Op>,
     growths: Vec<Growth>,
     bodies: Vec<Body>,
     /// In the order of events, when the program was built with details.
-    described: Vec<Described>,
-    dims: Vec<(&'static str, u64)>,
+    described: Table<Described>,
+    dims: Table<(&'static str, u64)>,
     phases: Vec<PhaseSpan>,
     slots: u32,
     lists: u32,
 }
+
+spare! { Op; Described; (&'static str, u64); Birth; }
 
 impl Program {
     /// The phases in the order in which they first run.
@@ -205,12 +215,12 @@ impl Builder {
     /// An empty program; `details` keeps the extents of each buffer for reports.
     pub fn new(details: bool) -> Self {
         let mut builder = Self { details, ..Self::default() };
-        builder.program.ops.reserve(4096);
+        builder.program.ops = Table::with_capacity(4096);
         builder.references.reserve(256);
         builder.free_slots.reserve(256);
         if details {
-            builder.program.described.reserve(2048);
-            builder.program.dims.reserve(8192);
+            builder.program.described = Table::with_capacity(2048);
+            builder.program.dims = Table::with_capacity(8192);
         }
         builder
     }
@@ -292,9 +302,20 @@ impl Builder {
         let references = &mut self.references[tensor.0 as usize];
         *references -= 1;
         if *references == 0 {
-            self.push(Op::Free { slot: tensor.0 });
+            self.free(tensor.0);
             self.free_slots.push(tensor.0);
         }
+    }
+
+    /// The end of what a slot holds. What was allocated just before is only touched.
+    fn free(&mut self, slot: u32) {
+        let touch = match self.program.ops.last() {
+            Some(&Op::Alloc { slot: of, bytes }) if of == slot => Op::Touch { bytes, workspace: false },
+            Some(&Op::Workspace { slot: of, bytes }) if of == slot => Op::Touch { bytes, workspace: true },
+            _ => return self.push(Op::Free { slot }),
+        };
+        self.program.ops.pop();
+        self.push(touch);
     }
 
     /// Drops `old` and lets its name mean `new`: for what a loop carries from one iteration to the next.
@@ -413,6 +434,8 @@ const TAIL: u16 = 1;
 /// Iterations executed of an opaque loop: the average of all but the first stands for the rest.
 const OPAQUE_HEAD: u16 = 5;
 
+/// Marks the events of what stands for skipped iterations.
+const AGAIN: u32 = 1 << 31;
 /// No place in a table.
 const NOWHERE: u32 = u32::MAX;
 
@@ -463,8 +486,47 @@ pub struct Timeline {
     pub phases: Vec<Peak>,
     /// The largest single allocation of each phase: bytes, and the event that makes it.
     largest: Vec<(u64, u32)>,
+    /// What was allocated, in order, where the program has details.
+    births: Table<Birth>,
+    /// What was counted for skipped iterations, likewise.
+    counted: Vec<(Birth, Counted)>,
     /// Whether the allocator ran out of the memory it may use.
     pub out_of_memory: bool,
+}
+
+/// An allocation of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Birth {
+    bytes: u64,
+    /// The event that makes it.
+    op: u32,
+    /// How many allocations were executed when it was freed.
+    freed: u32,
+}
+
+/// Tensors of skipped iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    count: u64,
+    /// Live, allocated and reserved bytes.
+    occupied: [u64; 3],
+    /// How many allocations were executed when they were counted.
+    from: u32,
+}
+
+impl Timeline {
+    /// Size, number and event of everything alive right after an allocation.
+    fn alive(&self, at: u64, into: &mut Vec<(u64, u64, u32)>) {
+        // What stands for skipped iterations is placed at once: nothing is said about the moments in between.
+        let executed = usize::try_from(at).unwrap_or(usize::MAX);
+        let Some(later) = self.births.iter().skip(executed).position(|birth| birth.op & AGAIN == 0) else { return };
+        let at = index(executed + later);
+        let lives = |birth: &Birth| birth.freed > at;
+        let births = self.births[..=executed + later].iter().filter(|birth| lives(birth));
+        into.extend(births.map(|birth| (birth.bytes, 1, birth.op & !AGAIN)));
+        let counted = self.counted.iter().filter(|(birth, counted)| counted.from <= at && lives(birth));
+        into.extend(counted.map(|(birth, counted)| (birth.bytes, counted.count, birth.op)));
+    }
 }
 
 /// Something alive.
@@ -493,29 +555,35 @@ impl Program {
         match model {
             Model::None => Machine::new(self, Live::default(), false).run(sampling),
             Model::TensorsOnly => Machine::new(self, Live::default(), true).run(sampling),
-            Model::Caching(config) => Machine::new(self, Cached::new(config), false).run(sampling),
+            Model::Caching(config) => {
+                if Plain::covers(config) {
+                    let mut machine = Machine::new(self, Cached::new(Plain::new()), false);
+                    machine.execute(sampling);
+                    if !machine.store.heap.exceeded() {
+                        return machine.timeline;
+                    }
+                }
+                let mut machine = Machine::new(self, Cached::new(Full { replay: Replay::new(config.clone()), failed: false }), false);
+                machine.execute(sampling);
+                Timeline { out_of_memory: machine.store.heap.failed, ..machine.timeline }
+            }
         }
     }
 
-    /// What is alive at the peaks of some phases that [`run`](Self::run) found without an allocator, largest first. Needs a
-    /// program built with details.
-    pub fn alive(&self, timeline: &Timeline, tensors_only: bool, phases: &[usize]) -> Vec<Vec<Alive<'_>>> {
-        let mut wanted: Vec<(u64, usize)> = phases.iter().enumerate().map(|(i, phase)| (timeline.phases[*phase].at, i)).collect();
-        wanted.sort_unstable();
-        let mut machine = Machine::new(self, Live::default(), tensors_only);
-        machine.wanted = wanted.iter().map(|(at, _)| *at).rev().collect();
-        machine.looking = true;
-        machine.span(0, self.ops.len(), 0, Sampling::Ends);
+    /// What is alive at the peaks of some phases of a run of this program, largest first. Needs a program built with details.
+    pub fn alive(&self, timeline: &Timeline, phases: &[usize]) -> Vec<Vec<Alive<'_>>> {
         let mut shapes = vec![NOWHERE; self.ops.len()];
         for (described, i) in self.described.iter().zip(0..) {
             shapes[described.op as usize] = i;
         }
         let mut entries = vec![NOWHERE; self.ops.len()];
-        let mut result = vec![Vec::new(); phases.len()];
-        for ((_, i), held) in wanted.into_iter().zip(machine.found) {
-            result[i] = self.describe(&held, &shapes, &mut entries);
-        }
-        result
+        let mut held = Vec::new();
+        let mut at_peak = |phase: &usize| {
+            held.clear();
+            timeline.alive(timeline.phases[*phase].at, &mut held);
+            self.describe(&held, &shapes, &mut entries)
+        };
+        phases.iter().map(&mut at_peak).collect()
     }
 
     /// Puts what is alive together by kind. `shapes` leads from events to their descriptions; `entries` from those whose
@@ -565,7 +633,7 @@ impl Program {
 
     fn events_of(&self, tensors_only: bool) -> Vec<Event> {
         let mut machine = Machine::new(self, Recorded::default(), tensors_only);
-        machine.span(0, self.ops.len(), 0, Sampling::All);
+        machine.span::<false>(0, self.ops.len(), 0, Sampling::All);
         machine.store.events
     }
 }
@@ -576,6 +644,11 @@ trait Store {
     type Block: Copy + Default;
     fn place(&mut self, bytes: u64, workspace: bool) -> Self::Block;
     fn remove(&mut self, block: Self::Block, bytes: u64, workspace: bool);
+    /// Places and removes.
+    fn touch(&mut self, bytes: u64, workspace: bool) {
+        let block = self.place(bytes, workspace);
+        self.remove(block, bytes, workspace);
+    }
     /// Live, allocated and reserved bytes now.
     fn levels(&self) -> [u64; 3] {
         [0; 3]
@@ -589,9 +662,6 @@ trait Store {
     fn uncount(&mut self, _: [u64; 3]) {}
     fn empty_cache(&mut self) {}
     fn stream(&mut self, _: u32) {}
-    fn out_of_memory(&self) -> bool {
-        false
-    }
 }
 
 /// Sums of what is alive.
@@ -670,10 +740,86 @@ impl Store for Recorded {
     }
 }
 
-/// PyTorch's caching allocator, what is counted beside it, and the sums of what is alive.
-struct Cached {
-    live: Live,
+/// A caching allocator.
+trait Heap {
+    /// Names a block in use.
+    type Block: Copy + Default;
+    fn alloc(&mut self, bytes: u64, stream: u32) -> Self::Block;
+    fn free(&mut self, block: Self::Block);
+    /// Allocates and frees.
+    fn touch(&mut self, bytes: u64, stream: u32) {
+        let block = self.alloc(bytes, stream);
+        self.free(block);
+    }
+    /// Allocated and reserved bytes.
+    fn levels(&self) -> [u64; 2];
+    /// Their peaks, which start again from the present.
+    fn take_peaks(&mut self) -> [u64; 2];
+    fn empty_cache(&mut self);
+}
+
+impl Heap for Plain {
+    type Block = u32;
+    #[inline]
+    fn alloc(&mut self, bytes: u64, stream: u32) -> u32 {
+        self.alloc(bytes, stream)
+    }
+    #[inline]
+    fn free(&mut self, block: u32) {
+        self.free(block);
+    }
+    #[inline]
+    fn touch(&mut self, bytes: u64, stream: u32) {
+        self.touch(bytes, stream);
+    }
+    fn levels(&self) -> [u64; 2] {
+        self.levels()
+    }
+    fn take_peaks(&mut self) -> [u64; 2] {
+        self.take_peaks()
+    }
+    fn empty_cache(&mut self) {
+        self.empty_cache();
+    }
+}
+
+/// A replay of the allocator under any settings.
+struct Full {
     replay: Replay,
+    failed: bool,
+}
+
+impl Heap for Full {
+    type Block = Option<BlockId>;
+    #[inline]
+    fn alloc(&mut self, bytes: u64, stream: u32) -> Option<BlockId> {
+        let block = self.replay.alloc(bytes, stream).ok();
+        self.failed |= block.is_none();
+        block
+    }
+    #[inline]
+    fn free(&mut self, block: Option<BlockId>) {
+        if let Some(block) = block {
+            let freed = self.replay.free(block);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+        }
+    }
+    fn levels(&self) -> [u64; 2] {
+        let all = &self.replay.stats().all;
+        [all.allocated.current, all.reserved.current]
+    }
+    fn take_peaks(&mut self) -> [u64; 2] {
+        self.replay.take_peaks()
+    }
+    fn empty_cache(&mut self) {
+        self.replay.empty_cache();
+    }
+}
+
+/// A caching allocator, what is counted beside it, and the sums of what is alive.
+struct Cached<H> {
+    live: Live,
+    heap: H,
     /// Allocated and reserved.
     counted: [u64; 2],
     /// Reserved bytes in which nothing lives any more: they go when the cache is emptied.
@@ -681,46 +827,37 @@ struct Cached {
     stream: u32,
     /// Peaks that were read before counted bytes went.
     carried: Option<Peak>,
-    failed: bool,
 }
 
-impl Cached {
-    fn new(config: &Config) -> Self {
-        Self {
-            live: Live::default(),
-            replay: Replay::new(config.clone()),
-            counted: [0; 2],
-            dead: 0,
-            stream: 0,
-            carried: None,
-            failed: false,
-        }
+impl<H> Cached<H> {
+    fn new(heap: H) -> Self {
+        Self { live: Live::default(), heap, counted: [0; 2], dead: 0, stream: 0, carried: None }
     }
 }
 
-impl Store for Cached {
-    type Block = Option<BlockId>;
+impl<H: Heap> Store for Cached<H> {
+    type Block = H::Block;
     #[inline]
-    fn place(&mut self, bytes: u64, workspace: bool) -> Option<BlockId> {
+    fn place(&mut self, bytes: u64, workspace: bool) -> H::Block {
         self.live.place(bytes, workspace);
-        let block = self.replay.alloc(bytes, self.stream).ok();
-        self.failed |= block.is_none();
-        block
+        self.heap.alloc(bytes, self.stream)
     }
     #[inline]
-    fn remove(&mut self, block: Option<BlockId>, bytes: u64, workspace: bool) {
+    fn remove(&mut self, block: H::Block, bytes: u64, workspace: bool) {
         self.live.remove((), bytes, workspace);
-        if let Some(block) = block {
-            let freed = self.replay.free(block);
-            debug_assert!(freed.is_ok(), "{freed:?}");
-        }
+        self.heap.free(block);
+    }
+    #[inline]
+    fn touch(&mut self, bytes: u64, workspace: bool) {
+        self.live.touch(bytes, workspace);
+        self.heap.touch(bytes, self.stream);
     }
     fn levels(&self) -> [u64; 3] {
-        let all = &self.replay.stats().all;
-        [self.live.now, all.allocated.current, all.reserved.current]
+        let [allocated, reserved] = self.heap.levels();
+        [self.live.now, allocated, reserved]
     }
     fn take_peaks(&mut self) -> Peak {
-        let [allocated, reserved] = self.replay.take_peaks();
+        let [allocated, reserved] = self.heap.take_peaks();
         let [counted_allocated, counted_reserved] = self.counted;
         let now = Peak { allocated: allocated + counted_allocated, reserved: reserved + counted_reserved, ..self.live.take_peaks() };
         let Some(before) = self.carried.take() else { return now };
@@ -747,31 +884,35 @@ impl Store for Cached {
         self.dead += reserved;
     }
     fn empty_cache(&mut self) {
-        self.replay.empty_cache();
+        self.heap.empty_cache();
         self.counted[1] -= std::mem::take(&mut self.dead);
     }
     fn stream(&mut self, stream: u32) {
         self.stream = stream;
     }
-    fn out_of_memory(&self) -> bool {
-        self.failed
-    }
 }
 
-/// What a slot or a list holds: `count` tensors of `bytes`.
+/// What a slot or a list holds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held<B> {
     bytes: u64,
-    count: u64,
-    /// By how much it grows with each iteration of its loop.
-    step: u64,
-    op: u32,
-    /// Its place; tensors of skipped iterations of an opaque loop have none of their own.
     block: B,
-    counted: bool,
-    workspace: bool,
-    /// What those occupy: live, allocated and reserved bytes.
-    occupied: [u64; 3],
+    /// Which allocation of the run it is, or of what is counted.
+    birth: u32,
+    /// The event that makes it.
+    op: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    /// There is nothing.
+    #[default]
+    Empty,
+    Tensor,
+    Workspace,
+    /// Tensors of skipped iterations of an opaque loop, which have no place of their own.
+    Counted,
 }
 
 struct Machine<'a, S: Store> {
@@ -782,13 +923,8 @@ struct Machine<'a, S: Store> {
     lists: Vec<Vec<Held<S::Block>>>,
     phase: usize,
     /// Allocations executed.
-    executed: u64,
+    executed: u32,
     timeline: Timeline,
-    /// Allocations after which what is alive is noted, the last first.
-    wanted: Vec<u64>,
-    /// Whether the run is over with the last of them.
-    looking: bool,
-    found: Vec<Vec<(u64, u64, u32)>>,
 }
 
 impl<'a, S: Store> Machine<'a, S> {
@@ -798,87 +934,69 @@ impl<'a, S: Store> Machine<'a, S> {
             program,
             store,
             tensors_only,
-            slots: vec![
-                Held {
-                    bytes: 0,
-                    count: 0,
-                    step: 0,
-                    op: 0,
-                    block: S::Block::default(),
-                    counted: false,
-                    workspace: false,
-                    occupied: [0; 3]
-                };
-                program.slots as usize
-            ],
+            slots: vec![Held::default(); program.slots as usize],
             lists: (0..program.lists).map(|_| Vec::new()).collect(),
             phase: 0,
             executed: 0,
-            timeline: Timeline { phases: vec![Peak::default(); phases], largest: vec![(0, 0); phases], out_of_memory: false },
-            wanted: Vec::new(),
-            looking: false,
-            found: Vec::new(),
+            timeline: Timeline {
+                phases: vec![Peak::default(); phases],
+                largest: vec![(0, 0); phases],
+                births: Table::empty(),
+                counted: Vec::new(),
+                out_of_memory: false,
+            },
         }
     }
 
     fn run(mut self, sampling: Sampling) -> Timeline {
-        self.span(0, self.program.ops.len(), 0, sampling);
-        self.harvest();
-        self.timeline.out_of_memory = self.store.out_of_memory();
+        self.execute(sampling);
         self.timeline
     }
 
-    /// Whether everything that was looked for is found.
-    fn is_over(&self) -> bool {
-        self.looking && self.wanted.is_empty()
+    fn execute(&mut self, sampling: Sampling) {
+        if sampling == Sampling::Ends && !self.program.described.is_empty() {
+            self.timeline.births = Table::with_capacity(self.program.described.len() * 2);
+            self.span::<true>(0, self.program.ops.len(), 0, sampling);
+        } else {
+            self.span::<false>(0, self.program.ops.len(), 0, sampling);
+        }
+        self.harvest();
     }
 
-    /// Executes events `from..to` in iteration `iteration` of the loop around them.
-    fn span(&mut self, from: usize, to: usize, iteration: u64, sampling: Sampling) {
+    /// Executes events `from..to` in iteration `iteration` of the loop around them. `LOG`: notes what is allocated.
+    fn span<const LOG: bool>(&mut self, from: usize, to: usize, iteration: u64, sampling: Sampling) {
         let program = self.program;
         let mut at = from;
         while at < to {
             match program.ops[at] {
-                Op::Alloc { slot, bytes } => self.alloc(slot, bytes, 0, at, false),
+                Op::Alloc { slot, bytes } => self.slots[slot as usize] = self.alloc::<LOG>(bytes, at, State::Tensor),
                 Op::Workspace { slot, bytes } => {
-                    if self.tensors_only {
-                        self.slots[slot as usize].count = 0;
-                    } else {
-                        self.alloc(slot, bytes, 0, at, true);
-                    }
+                    self.slots[slot as usize] =
+                        if self.tensors_only { Held::default() } else { self.alloc::<LOG>(bytes, at, State::Workspace) };
                 }
+                Op::Touch { workspace: true, .. } if self.tensors_only => {}
+                Op::Touch { bytes, workspace } => self.touch::<LOG>(bytes, workspace, at),
                 Op::Growing { slot, growth } => {
                     let Growth { first, step } = program.growths[growth as usize];
-                    self.alloc(slot, first + step * iteration, step, at, false);
+                    self.slots[slot as usize] = self.alloc::<LOG>(first + step * iteration, at, State::Tensor);
                 }
                 Op::Free { slot } => {
-                    let held = &mut self.slots[slot as usize];
-                    if held.count > 0 {
-                        held.count = 0;
-                        let (block, bytes, workspace) = (held.block, held.bytes, held.workspace);
-                        self.store.remove(block, bytes, workspace);
+                    let held = std::mem::take(&mut self.slots[slot as usize]);
+                    if held.state != State::Empty {
+                        self.free::<LOG>(&held);
                     }
                 }
-                Op::Move { from, to } => {
-                    let held = self.slots[from as usize];
-                    self.slots[from as usize].count = 0;
-                    self.slots[to as usize] = held;
-                }
+                Op::Move { from, to } => self.slots[to as usize] = std::mem::take(&mut self.slots[from as usize]),
                 Op::Keep { slot, list } => {
-                    let held = self.slots[slot as usize];
-                    self.slots[slot as usize].count = 0;
-                    if held.count > 0 {
+                    let held = std::mem::take(&mut self.slots[slot as usize]);
+                    if held.state != State::Empty {
                         self.lists[list as usize].push(held);
                     }
                 }
                 Op::FreeList { list } => {
                     let mut held = std::mem::take(&mut self.lists[list as usize]);
                     for held in held.drain(..).rev() {
-                        if held.counted {
-                            self.store.uncount(held.occupied);
-                        } else {
-                            self.store.remove(held.block, held.bytes, held.workspace);
-                        }
+                        self.free::<LOG>(&held);
                     }
                     self.lists[list as usize] = held;
                 }
@@ -889,11 +1007,10 @@ impl<'a, S: Store> Machine<'a, S> {
                 }
                 Op::Begin { body } => {
                     let body = program.bodies[body as usize];
-                    self.repeat(at + 1, &body, sampling);
+                    self.repeat::<LOG>(at + 1, &body, sampling);
                     at = body.end as usize;
                 }
                 Op::End => {}
-                Op::Phase { .. } if self.is_over() => return,
                 Op::Phase { phase } => {
                     self.harvest();
                     self.phase = phase as usize;
@@ -905,7 +1022,7 @@ impl<'a, S: Store> Machine<'a, S> {
         }
     }
 
-    fn repeat(&mut self, from: usize, body: &Body, sampling: Sampling) {
+    fn repeat<const LOG: bool>(&mut self, from: usize, body: &Body, sampling: Sampling) {
         let Body { count, end, head, tail, opaque } = *body;
         let (head, tail) = (u64::from(head), u64::from(tail));
         // Opaque loops are never executed in full: their iterations are alike by definition.
@@ -915,10 +1032,7 @@ impl<'a, S: Store> Machine<'a, S> {
         while iteration < count {
             let last_of_head = !whole && iteration + 1 == head;
             let kept: Vec<usize> = if last_of_head { self.lists.iter().map(Vec::len).collect() } else { Vec::new() };
-            self.span(from, end as usize, iteration, sampling);
-            if self.is_over() {
-                return;
-            }
+            self.span::<LOG>(from, end as usize, iteration, sampling);
             if opaque && iteration == 0 {
                 first = self.store.levels();
             }
@@ -928,7 +1042,7 @@ impl<'a, S: Store> Machine<'a, S> {
                 if opaque {
                     self.count_skipped(&kept, first, (head - 1).max(1), skipped);
                 } else {
-                    self.skip(&kept, skipped);
+                    self.skip::<LOG>(&kept, skipped);
                 }
                 iteration += skipped;
             }
@@ -948,60 +1062,96 @@ impl<'a, S: Store> Machine<'a, S> {
                 let held = self.lists[list][i];
                 let taken = std::mem::take(&mut occupied);
                 self.store.count(taken);
-                self.lists[list].push(Held { count: held.count * skipped, counted: true, occupied: taken, ..held });
+                let count = if held.state == State::Counted { self.timeline.counted[held.birth as usize].1.count } else { 1 };
+                let counted = self.counted(held, count * skipped, taken);
+                self.lists[list].push(counted);
             }
         }
     }
 
+    fn counted(&mut self, held: Held<S::Block>, count: u64, occupied: [u64; 3]) -> Held<S::Block> {
+        let birth = Birth { bytes: held.bytes, op: held.op, freed: u32::MAX };
+        self.timeline.counted.push((birth, Counted { count, occupied, from: self.executed }));
+        Held { birth: index(self.timeline.counted.len() - 1), state: State::Counted, ..held }
+    }
+
     /// What skipped iterations leave behind: tensors in lists, and tensors that have grown.
-    fn skip(&mut self, kept: &[usize], skipped: u64) {
+    fn skip<const LOG: bool>(&mut self, kept: &[usize], skipped: u64) {
         for (list, from) in kept.iter().enumerate() {
             let added = self.lists[list].len().saturating_sub(*from);
             for _ in 0..skipped {
                 for i in *from..from + added {
                     let held = self.lists[list][i];
-                    let block = self.store.place(held.bytes, held.workspace);
-                    self.executed += 1;
-                    self.lists[list].push(Held { block, ..held });
+                    let mut again = self.place_again::<LOG>(held, held.bytes);
+                    if held.state == State::Counted {
+                        let (_, Counted { count, occupied, .. }) = self.timeline.counted[held.birth as usize];
+                        again = self.counted(again, count, occupied);
+                    }
+                    self.lists[list].push(again);
                 }
             }
         }
         for slot in 0..self.slots.len() {
             let held = self.slots[slot];
-            if held.count > 0 && held.step > 0 {
-                self.store.remove(held.block, held.bytes, false);
-                let bytes = held.bytes + held.step * skipped;
-                let block = self.store.place(bytes, false);
-                self.executed += 1;
-                self.slots[slot] = Held { bytes, block, ..held };
+            let Op::Growing { growth, .. } = self.program.ops[held.op as usize] else { continue };
+            let step = self.program.growths[growth as usize].step;
+            if held.state != State::Empty && step > 0 {
+                self.free::<LOG>(&held);
+                self.slots[slot] = self.place_again::<LOG>(held, held.bytes + step * skipped);
             }
         }
     }
 
+    /// Places what a skipped iteration would have.
+    fn place_again<const LOG: bool>(&mut self, held: Held<S::Block>, bytes: u64) -> Held<S::Block> {
+        let block = self.store.place(bytes, held.state == State::Workspace);
+        self.executed += 1;
+        if LOG {
+            self.timeline.births.push(Birth { bytes, op: held.op | AGAIN, freed: u32::MAX });
+        }
+        Held { bytes, block, birth: self.executed - 1, ..held }
+    }
+
     #[inline]
-    fn alloc(&mut self, slot: u32, bytes: u64, step: u64, at: usize, workspace: bool) {
-        let block = self.store.place(bytes, workspace);
+    fn alloc<const LOG: bool>(&mut self, bytes: u64, at: usize, state: State) -> Held<S::Block> {
+        let block = self.store.place(bytes, state == State::Workspace);
+        self.note::<LOG>(bytes, at, u32::MAX);
+        Held { bytes, block, birth: self.executed - 1, op: index(at), state }
+    }
+
+    /// Counts an allocation.
+    #[inline]
+    fn note<const LOG: bool>(&mut self, bytes: u64, at: usize, freed: u32) {
         let op = index(at);
-        self.slots[slot as usize] = Held { bytes, count: 1, step, op, block, counted: false, workspace, occupied: [0; 3] };
         let largest = &mut self.timeline.largest[self.phase];
         if bytes > largest.0 {
             *largest = (bytes, op);
         }
         self.executed += 1;
-        if self.wanted.last().is_some_and(|at| *at < self.executed) {
-            self.snapshot();
+        if LOG {
+            self.timeline.births.push(Birth { bytes, op, freed });
         }
     }
 
-    /// Notes what is alive for every wanted point that was passed.
-    fn snapshot(&mut self) {
-        while self.wanted.last().is_some_and(|at| *at < self.executed) {
-            self.wanted.pop();
-            let held = self.slots.iter().chain(self.lists.iter().flatten());
-            self.found.push(held.filter(|held| held.count > 0).map(|held| (held.bytes, held.count, held.op)).collect());
-        }
+    #[inline]
+    fn touch<const LOG: bool>(&mut self, bytes: u64, workspace: bool, at: usize) {
+        self.store.touch(bytes, workspace);
+        self.note::<LOG>(bytes, at, self.executed + 1);
     }
 
+    #[inline]
+    fn free<const LOG: bool>(&mut self, held: &Held<S::Block>) {
+        if held.state == State::Counted {
+            let (birth, counted) = &mut self.timeline.counted[held.birth as usize];
+            birth.freed = self.executed;
+            self.store.uncount(counted.occupied);
+            return;
+        }
+        if LOG {
+            self.timeline.births[held.birth as usize].freed = self.executed;
+        }
+        self.store.remove(held.block, held.bytes, held.state == State::Workspace);
+    }
     /// Adds the store's peaks to the phase that ends.
     fn harvest(&mut self) {
         let peak = self.store.take_peaks();
@@ -1015,3 +1165,6 @@ impl<'a, S: Store> Machine<'a, S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
