@@ -149,36 +149,47 @@ fn add(
         memory.per_gpu.iter().filter_map(of).fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b))))
     };
     let group = groups.entry(context).or_default();
+    let mut compare = |group: &mut Group, point: Point| {
+        if of_metric(&point.derived, metric) == 0 {
+            let stage = point.stage.map_or("the request", StageName::word);
+            left.push(Left { run: run.id.clone(), why: format!("{stage}: nothing is derived there, so nothing scales") });
+        } else {
+            group.points.push(point);
+        }
+    };
     if let Some(gib) = most(&|rank| rank.startup_peak) {
         group.startup = true;
-        group.points.push(point(Some(StageName::Load), gib, peaks[StageName::Load as usize], Work::Plain)?);
+        compare(group, point(Some(StageName::Load), gib, peaks[StageName::Load as usize], Work::Plain)?);
     }
     let names: BTreeSet<&String> = memory.per_gpu.iter().flat_map(|rank| rank.stages.keys()).collect();
-    let mut by_stage = false;
+    let (mut by_stage, mut unnamed) = (false, Vec::new());
     for name in names {
         let Some(stage) = StageName::ALL.into_iter().find(|stage| stage.word() == name && *stage != StageName::Load) else {
-            left.push(Left { run: run.id.clone(), why: format!("the stage `{name}` is none that the rules derive") });
+            unnamed.push(name);
             continue;
         };
         if let Some(gib) = most(&|rank| rank.stages.get(name).copied()) {
             let work = if vae(stage) { Work::Vae } else { Work::Plain };
-            group.points.push(point(Some(stage), gib, peaks[stage as usize], work)?);
+            compare(group, point(Some(stage), gib, peaks[stage as usize], work)?);
             by_stage = true;
         }
     }
     if !by_stage && let Some(gib) = most(&|rank| Some(rank.request_peak)) {
         // The largest stage of a request, loading apart.
         let stages = StageName::ALL.into_iter().filter(|stage| *stage != StageName::Load);
-        let value = |stage: &StageName| {
-            let peaks = peaks[*stage as usize];
-            if metric == Metric::TorchPeakAllocated { peaks.allocated.value } else { peaks.reserved.value }
-        };
-        if let Some(stage) = stages.max_by_key(value) {
+        if let Some(stage) = stages.max_by_key(|stage| of_metric(&peaks[*stage as usize], metric)) {
             let work = if vae(stage) { Work::Vae } else { Work::Plain };
-            group.points.push(point(None, gib, peaks[stage as usize], work)?);
+            compare(group, point(None, gib, peaks[stage as usize], work)?);
         }
     }
+    for name in unnamed {
+        left.push(Left { run: run.id.clone(), why: format!("the stage `{name}` is none that the rules derive") });
+    }
     Ok(())
+}
+
+fn of_metric(peaks: &PeakBytes, metric: Metric) -> u64 {
+    if metric == Metric::TorchPeakAllocated { peaks.allocated.value } else { peaks.reserved.value }
 }
 
 /// The run evaluated as it was configured.
@@ -199,7 +210,8 @@ fn derive(model: &Model, run: &ReferenceRun, rules: &RulesFile) -> Result<Worklo
 
 /// Measured over derived, in millionths, rounded up.
 fn ratio(point: &Point, metric: &str) -> u64 {
-    let derived = if metric == Metric::TorchPeakAllocated.word() { point.derived.allocated.value } else { point.derived.reserved.value };
+    let allocated = metric == Metric::TorchPeakAllocated.word();
+    let derived = of_metric(&point.derived, if allocated { Metric::TorchPeakAllocated } else { Metric::TorchPeakReserved });
     let ratio = (u128::from(point.measured) * u128::from(ONE)).div_ceil(u128::from(derived.max(1)));
     u64::try_from(ratio).unwrap_or(u64::MAX)
 }
