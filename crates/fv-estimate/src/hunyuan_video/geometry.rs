@@ -155,3 +155,20 @@ impl Latent {
         [("batch", self.batch), ("channels", channels), ("frames", self.frames), ("height", self.height), ("width", self.width)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hunyuan_video::vae::{Halves, tensors};
+
+    #[test]
+    fn the_tensors_add_up_to_the_published_counts() {
+        let dit = Dit { hidden: 3072, ffn: 12_288, heads: 24, patch: 2, dual: 20, single: 40 };
+        let sum = |list: &[Parameter]| list.iter().map(|p| p.elements).sum::<u64>();
+        let weights = dit.weights();
+        assert_eq!(weights.parameters(), 12_821_012_544);
+        assert_eq!(weights.groups.iter().map(|group| sum(&group.block)).collect::<Vec<_>>(), [339_831_296, 141_591_808]);
+        assert_eq!(sum(&tensors(Halves::Both)), 246_478_803);
+        assert_eq!(sum(&tensors(Halves::Decoder)), 146_136_339);
+    }
+}

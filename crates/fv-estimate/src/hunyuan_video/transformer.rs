@@ -74,7 +74,7 @@ pub struct Forward {
 struct States {
     tensor: Tensor,
     tokens: u64,
-    /// A view whose rows are not in one piece: norms copy it, and a linear layer copies it and adds its bias afterwards.
+    /// A view whose rows are not in one piece: norms copy it.
     strided: bool,
 }
 
@@ -104,20 +104,6 @@ impl Forward {
         if let Some(weights) = weights {
             p.release(weights);
         }
-        y
-    }
-
-    /// A square linear layer of states that may be a view.
-    fn linear_of(&self, p: &mut Builder, streams: &Streams, site: &'static Site, x: States) -> Tensor {
-        let d = self.dit.hidden;
-        if !x.strided {
-            return self.linear(p, streams, site, x.tokens, (d, d));
-        }
-        let copy = self.unit(p, site, x.tokens);
-        let product = self.linear(p, streams, site, x.tokens, (d, d));
-        p.release(copy);
-        let y = self.unit(p, site, x.tokens);
-        p.release(product);
         y
     }
 
@@ -354,7 +340,6 @@ impl Forward {
     fn dual_block(&self, p: &mut Builder, streams: &Streams, video: States, text: States) -> [Tensor; 2] {
         let d = self.dit.hidden;
         let tokens = video.tokens + text.tokens;
-        let several = self.latent.batch > 1;
         p.phase("dual_attention");
         let (modulation, normed) = self.adaptive_norm(p, streams, video, 6);
         let (text_modulation, text_normed) = self.adaptive_norm(p, streams, text, 6);
@@ -375,9 +360,7 @@ impl Forward {
             joined
         });
         let attended = self.attend(p, tokens, false);
-        let part = |tokens: u64| States { tensor: attended, tokens, strided: several };
-        let out = self.linear_of(p, streams, &PROJECTED, part(video.tokens));
-        let text_out = self.linear_of(p, streams, &PROJECTED, part(text.tokens));
+        let [out, text_out] = [video.tokens, text.tokens].map(|tokens| self.linear(p, streams, &PROJECTED, tokens, (d, d)));
         for tensor in [attended].into_iter().chain(joined).chain([text_query, text_key, text_value]) {
             p.release(tensor);
         }

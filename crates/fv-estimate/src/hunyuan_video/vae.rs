@@ -4,6 +4,8 @@
 //! than a tile are always cut in time (`use_framewise_decoding` and `use_framewise_encoding` are on), those larger than a tile in
 //! space where tiling is on. The attention in the middle is over all positions of a tile, with a causal mask of every pair of them.
 
+use fv_spec::compiled::ExpandedComponent;
+
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
 use crate::modules::FP32;
 use crate::modules::parameter::{Parameter, plain};
@@ -28,6 +30,7 @@ sites! { "hunyuan_video.vae.attention":
 }
 sites! { "hunyuan_video.vae.resample":
     UPSAMPLED "upsampled features" Activation;
+    FRAME "frame in one piece" Workspace;
 }
 sites! { "hunyuan_video.vae.output":
     LATENT "latent" Activation;
@@ -107,9 +110,6 @@ impl Coder {
     /// The workspace of a convolution: copies of input, output and weights in channels-last order, channels eight at a time where
     /// the type has two bytes (single convolutions in `tests/data/wan/ops.csv`).
     fn workspace(&self, p: &mut Builder, x: Map, y: Map) {
-        if x.channels == RGB {
-            return;
-        }
         let pad = |channels: u64| if self.act == FP32 { channels } else { channels.div_ceil(8) * 8 };
         let copies = x.with(pad(x.channels)).elements() + y.with(pad(y.channels)).elements() + 27 * pad(x.channels) * pad(y.channels);
         p.touch(&WORKSPACE, &[("input, output and weights", copies + CUDNN_HEADER / self.act)], self.act);
@@ -178,27 +178,24 @@ impl Coder {
         narrow
     }
 
-    /// A linear layer of features whose channels come first in memory: a product, then its bias.
-    fn linear(&self, p: &mut Builder, m: Map) -> Tensor {
-        let copy = (m.batch > 1).then(|| self.map(p, &QKV, m));
-        let product = self.map(p, &QKV, m);
-        if let Some(copy) = copy {
-            p.release(copy);
-        }
-        let y = self.map(p, &QKV, m);
-        p.release(product);
-        y
-    }
-
     /// Attention over all positions of a map, one head; its input stays the caller's.
     fn attention(&self, p: &mut Builder, m: Map) -> Tensor {
         let normed = self.map(p, &NORMED, m);
-        let qkv = [(); 3].map(|()| self.linear(p, m));
+        let qkv = [(); 3].map(|()| self.map(p, &QKV, m));
+        // The kernel wants rows of its bias aligned.
+        let rows = m.positions();
+        let aligned = (!rows.is_multiple_of(ALIGNED)).then(|| {
+            let pairs = [("queries", rows), ("keys", rows.next_multiple_of(ALIGNED))];
+            p.alloc(&MASK_WORKSPACE, &pairs, self.act)
+        });
         let y = self.map(p, &ATTENTION, m);
         if self.act != FP32 {
             // A head of this width is accumulated in fp32 outside the kernel.
             let accumulator = self.typed(p, &ACCUMULATOR, m, FP32);
             p.release(accumulator);
+        }
+        if let Some(aligned) = aligned {
+            p.release(aligned);
         }
         let out = self.map(p, &ATTENTION, m);
         p.release(y);
@@ -234,7 +231,7 @@ impl Coder {
             return y;
         }
         // The kernel wants the frame in one piece.
-        let piece = self.map(p, &UPSAMPLED, frame);
+        let piece = self.map(p, &FRAME, frame);
         p.release(piece);
         let rest = Map { frames: m.frames - 1, ..m };
         let others = self.map(p, &UPSAMPLED, rest);
@@ -259,9 +256,7 @@ impl Coder {
         p.phase("decode_middle");
         let mut x = self.middle(p, input);
         p.release(input.0);
-        let names = ["decode_level_4", "decode_level_3", "decode_level_2", "decode_level_1"];
         for (level, name) in (0..WIDTHS.len()).rev().zip(["decode_level_1", "decode_level_2", "decode_level_3", "decode_level_4"]) {
-            debug_assert_eq!(names.len(), WIDTHS.len());
             p.phase(name);
             let mut y = (p.retain(x.0), x.1);
             for _ in 0..3 {
@@ -326,25 +321,26 @@ impl Coder {
             let stride = u64::from(tiling.stride[side]) / compression;
             (pieces(extent, u64::from(tiling.tile[side]) / compression, stride), stride)
         });
-        let (tiles, joined) = (p.list(), p.list());
+        let (tiles, last_tiles, joined) = (p.list(), p.list(), p.list());
         let mut out = m;
-        // Tiles of a row differ only in the last columns, rows only at the end.
-        for (height, many) in runs(&rows) {
-            p.repeat_sampled(many, 1, 1, |p| {
-                for (width, many) in runs(&columns) {
-                    p.repeat_sampled(many, 1, 1, |p| {
-                        let (y, size) = tile(p, Map { height, width, ..m });
-                        p.keep(tiles, y);
-                        out = size;
-                    });
-                }
-            });
+        // The loop's name for a row keeps the last one longer than the others.
+        let (before, last) = rows.split_at(rows.len().saturating_sub(1));
+        for (list, rows) in [(tiles, before), (last_tiles, last)] {
+            for (height, many) in runs(rows) {
+                p.repeat_sampled(many, 1, 1, |p| {
+                    for (width, many) in runs(&columns) {
+                        p.repeat_sampled(many, 1, 1, |p| {
+                            let (y, size) = tile(p, Map { height, width, ..m });
+                            p.keep(list, y);
+                            out = size;
+                        });
+                    }
+                });
+            }
         }
         p.phase("merge");
         // What of each tile counts, in positions of the output.
-        let (last_row, last_column) = (rows.last().copied().unwrap_or(1), columns.last().copied().unwrap_or(1));
         let scale = |extent: u64| if compression == 1 { extent.div_ceil(SPATIAL) } else { extent * SPATIAL };
-        debug_assert!(out.height == scale(last_row) && out.width == scale(last_column));
         let sum = |list: &[u64], stride: u64| list.iter().map(|size| scale((*size).min(stride))).sum::<u64>();
         let whole = Map { height: sum(&rows, row_stride), width: sum(&columns, column_stride), ..out };
         for (height, many) in runs(&rows) {
@@ -354,8 +350,9 @@ impl Coder {
             });
         }
         let y = self.map(p, &DECODED, whole);
-        p.release_list(joined);
-        p.release_list(tiles);
+        for list in [tiles, joined, last_tiles] {
+            p.release_list(list);
+        }
         (y, whole)
     }
 
@@ -426,6 +423,17 @@ pub enum Halves {
     Both,
     /// The decoder and the convolution before it.
     Decoder,
+}
+
+/// What of the VAE a component of the catalog is.
+///
+/// # Errors
+/// Where it is neither the whole nor the decoder.
+pub fn loaded(component: &ExpandedComponent) -> Result<Halves, String> {
+    let counted = component.parameter_count.get();
+    let sum = |halves: Halves| tensors(halves).iter().map(|p| p.elements).sum::<u64>();
+    let found = [Halves::Both, Halves::Decoder].into_iter().find(|halves| sum(*halves) == counted);
+    found.ok_or(format!("a VAE of {counted} parameters is neither the whole HunyuanVideo VAE nor its decoder"))
 }
 
 /// The parameters of what is loaded.

@@ -242,8 +242,8 @@ impl Pass for EncoderPass {
     }
 
     fn libraries(&self) -> Libraries {
-        // T5 has no biases, so only plain products leave a workspace.
-        if self.role == Role::ImageEncoder { Libraries::Biases } else { Libraries::Products }
+        // Without biases only plain products leave a workspace.
+        if self.encoder.biases() { Libraries::Biases } else { Libraries::Products }
     }
 
     fn inputs(&self) -> Vec<Input> {

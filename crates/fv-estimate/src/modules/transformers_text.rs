@@ -6,7 +6,7 @@
 //! scores takes: UMT5 one of each block, T5 that of the first. CLIP's input convolution takes a workspace only below fp32, which is left out.
 
 use super::FP32;
-use super::encoder::Encoder;
+use super::encoder::{Class, Encoder};
 use crate::program::{Builder, Site, Tensor, sites};
 
 sites! { "encoder":
@@ -64,7 +64,8 @@ pub struct Forward<'a> {
 type Extents = [(&'static str, u64); 3];
 
 impl Forward<'_> {
-    /// The forward pass. The result is the last hidden states, of the vision tower those before the last layer.
+    /// The forward pass. The result is the last hidden states; of the vision tower those before the last layer, of Llama those
+    /// before its last two, and of CLIP's text encoder those of one token.
     pub fn emit(&self, p: &mut Builder) -> Tensor {
         p.phase("embedding");
         let weights = self.leaf.map(|leaf| {
@@ -80,23 +81,28 @@ impl Forward<'_> {
         if !self.encoder.geometry {
             return states;
         }
-        if self.encoder.tokens > 0 { self.vision(p, states) } else { self.text(p, states) }
+        match self.encoder.class() {
+            Class::T5 => self.text(p, states),
+            Class::Llama(shared) => self.llama(p, states, shared),
+            Class::ClipText => self.clip_text(p, states),
+            Class::Vision => self.vision(p, states),
+        }
     }
 
-    fn states(&self) -> Extents {
+    pub(super) fn states(&self) -> Extents {
         [("batch", self.batch), ("tokens", self.tokens), ("width", self.encoder.hidden)]
     }
 
-    fn inner(&self) -> Extents {
+    pub(super) fn inner(&self) -> Extents {
         [("batch", self.batch), ("tokens", self.tokens), ("inner width", self.encoder.heads * self.encoder.head)]
     }
 
-    fn hidden(&self) -> Extents {
+    pub(super) fn hidden(&self) -> Extents {
         [("batch", self.batch), ("tokens", self.tokens), ("ffn", self.encoder.ffn)]
     }
 
     /// A linear layer's output, with its weights where they come along.
-    fn linear(&self, p: &mut Builder, site: &'static Site, dims: &Extents, inputs: u64, outputs: u64) -> Tensor {
+    pub(super) fn linear(&self, p: &mut Builder, site: &'static Site, dims: &Extents, inputs: u64, outputs: u64) -> Tensor {
         self.linear_in(p, site, dims, [inputs, outputs], self.act)
     }
 
@@ -390,7 +396,7 @@ impl Forward<'_> {
         result
     }
 
-    fn layer_norm(&self, p: &mut Builder) -> Tensor {
+    pub(super) fn layer_norm(&self, p: &mut Builder) -> Tensor {
         let states = self.states();
         let y = p.alloc(&NORMED, &states, self.act);
         for _ in 0..2 {

@@ -349,7 +349,8 @@ fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
         book.derive("tiling", Value::Null, by);
         return None;
     }
-    if context.family() != "wan" && SIZES.iter().any(|(name, _)| book.given(name).is_none()) {
+    let known = matches!(context.family(), "wan" | "hunyuan_video" | "mochi");
+    if !known && SIZES.iter().any(|(name, _)| book.given(name).is_none()) {
         book.unmodelled(&book.written("vae_tiling"), &format!("the tile sizes of {} in diffusers are not known here", context.family()));
         book.derive("tiling", Value::Null, by);
         return None;
