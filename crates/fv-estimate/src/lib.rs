@@ -24,6 +24,8 @@ pub mod estimate;
 pub mod evidence;
 pub mod family;
 pub mod heuristics;
+pub mod hunyuan_video;
+pub mod mochi;
 pub mod modules;
 pub mod pinned;
 pub mod place;

@@ -2,7 +2,8 @@
 //!
 //! * [`parameter`]: a stored tensor of a component, and [`parameter::Weights`], a component as a list of them.
 //! * [`residency`]: what is on the device in each stage, and how weights come and go.
-//! * [`encoder`]: text and image encoders of the catalog; [`transformers_text`] is how transformers runs them for diffusers,
+//! * [`encoder`]: text and image encoders of the catalog; [`transformers_text`] is how transformers runs them for diffusers
+//!   (Llama and CLIP's text encoder in `transformers_llama`),
 //!   `fastvideo_text` and `vision` how FastVideo does.
 //! * [`standalone`]: one component on its own, as benchmarks measure it.
 //! * [`weights_only`]: what is known of a model without a rule.
@@ -12,6 +13,7 @@ pub(crate) mod fastvideo_text;
 pub mod parameter;
 pub mod residency;
 pub mod standalone;
+mod transformers_llama;
 pub mod transformers_text;
 pub(crate) mod vision;
 pub mod weights_only;
