@@ -22,6 +22,7 @@ pub mod estimate;
 pub mod evidence;
 pub mod family;
 pub mod heuristics;
+pub mod minimax_h3;
 pub mod modules;
 pub mod pinned;
 pub mod place;
