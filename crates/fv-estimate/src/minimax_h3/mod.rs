@@ -1,19 +1,22 @@
 //! The family of MiniMax H3: the released model, `FastH3` and its trimmed form.
 //!
 //! * [`geometry`] and [`weights`]: a model of the catalog, read into what the rules need.
+//! * [`model`]: a model as a deployment loads it; [`diffusers`]: a request through diffusers' modular pipeline.
 //! * [`diffusers_dit`], [`video_vae`], [`audio_vae`], [`qwen`]: the models that diffusers runs; [`component`]: each on its own.
 
 pub mod audio_vae;
 pub mod component;
+pub mod diffusers;
 pub mod diffusers_dit;
 pub mod geometry;
+pub mod model;
 pub mod qwen;
 #[cfg(test)]
 mod simulated;
 pub mod video_vae;
 pub mod weights;
 
-use fv_spec::authored::Role;
+use fv_spec::authored::{Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
@@ -31,8 +34,19 @@ impl Family for MiniMaxH3 {
         "minimax_h3"
     }
 
-    fn lower(&self, _: &Model, _: &Example, _: &Settings, _: &Request, _: bool) -> Option<Result<Lowered, Vec<Reason>>> {
-        None
+    fn lower(
+        &self,
+        model: &Model,
+        example: &Example,
+        settings: &Settings,
+        request: &Request,
+        details: bool,
+    ) -> Option<Result<Lowered, Vec<Reason>>> {
+        let lower = match settings.runtime {
+            Runtime::Diffusers => diffusers::lower,
+            _ => return None,
+        };
+        Some(model::H3::read(model, example).and_then(|h3| lower(&h3, settings, request, details)))
     }
 
     fn pass(&self, model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {

@@ -536,14 +536,13 @@ fn stitch(p: &mut Builder, tile: Map, [down, across]: &[Split; 2], [height, widt
     let rows = p.list();
     let mut before = p.list();
     for i in 0..down.count() {
+        // The row before goes when the next one begins; the last stays to the end.
+        p.release_list(before);
         let row = p.list();
         for j in 0..across.count() {
             let mut blended = None;
             let above = i.checked_sub(1).map(|i| Map { height: down.overlaps[i], ..tile });
-            let left = j.checked_sub(1).map(|j| {
-                let cropped = tile;
-                Map { width: across.overlaps[j], ..cropped }
-            });
+            let left = j.checked_sub(1).map(|j| Map { width: across.overlaps[j], ..tile });
             for border in above.into_iter().chain(left) {
                 let sum = blend(p, border);
                 let next = tile.make(p, &TILE);
@@ -554,9 +553,6 @@ fn stitch(p: &mut Builder, tile: Map, [down, across]: &[Split; 2], [height, widt
             }
             if let Some(blended) = blended {
                 p.keep(row, blended);
-            }
-            if j == 0 {
-                p.release_list(before);
             }
         }
         let cropped = tile.height - down.overlaps.get(i).copied().unwrap_or(0);

@@ -82,12 +82,8 @@ impl Vae {
     /// The VAE as it is loaded. `kept` is what the class lists in `_keep_in_fp32_modules`: the whole encoder, `quant_conv`
     /// and the decoder's norms and scales.
     pub fn tensors(&self) -> Weights {
-        let convolution = |inputs: u64, outputs: u64, volume: u64| linear(kept, inputs * volume, outputs).map(|p| p);
         let mut rest = Vec::new();
-        let mut add = |inputs: u64, outputs: u64, volume: u64| {
-            let [weight, _] = convolution(inputs, outputs, volume);
-            rest.extend([weight, kept(outputs)]);
-        };
+        let mut add = |inputs: u64, outputs: u64, volume: u64| rest.extend(linear(kept, inputs * volume, outputs));
         // Norms have a gain and a bias, which `add` makes as a convolution of one input and volume 1.
         let norm = |add: &mut dyn FnMut(u64, u64, u64), channels: u64| add(1, channels, 1);
         add(3, LEVELS[0].0, 27);
