@@ -3,8 +3,8 @@
 //! The order of allocations and the lifetime of every reference follow
 //! `diffusers/models/autoencoders/autoencoder_kl_minimax_h3_audio.py`; the class run on fake tensors reproduces it
 //! (`tests/data/simulated`). Weights of most convolutions are computed from a direction and a length each time and stay until
-//! they are computed again: after the first decoding there is a second copy of them. What cuDNN takes for convolutions in one
-//! dimension is left out: a few MiB beside some hundred.
+//! they are computed again: after the first decoding there is a second copy of them. For its convolutions in one dimension
+//! cuDNN copies input, output and weights into another order (`tests/data/families`, a trace on an H200).
 
 use fv_spec::authored::Role;
 
@@ -18,6 +18,7 @@ sites! { "minimax_h3.audio_vae":
     PADDED "padded audio features" Activation;
     ACTIVATED "activated audio features" Activation;
     COMPUTED "computed convolution weights" Cache;
+    CONVOLUTION_WORKSPACE "convolution workspace" Workspace;
     WAVEFORM "waveform" Output;
 }
 
@@ -125,15 +126,24 @@ impl Pass {
         p.alloc(site, &[("batch", self.batch), ("channels", channels), ("samples", length)], FP32)
     }
 
-    /// The next convolution's output; its input stays.
+    /// The next convolution's output; its input, of as many channels, stays.
     fn convolution(&mut self, p: &mut Builder, channels: u64, length: u64) -> Tensor {
-        let weights = p.alloc(&COMPUTED, &[("weights", self.weights.next().unwrap_or(0))], FP32);
+        let (y, weights) = self.raise(p, channels, length);
+        let dims = [("input, output and weights", 2 * self.batch * channels * length + weights)];
+        p.touch(&CONVOLUTION_WORKSPACE, &dims, FP32);
+        y
+    }
+
+    /// The next transposed convolution's output, or that of another which takes no workspace; and its count of weights.
+    fn raise(&mut self, p: &mut Builder, channels: u64, length: u64) -> (Tensor, u64) {
+        let count = self.weights.next().unwrap_or(0);
+        let weights = p.alloc(&COMPUTED, &[("weights", count)], FP32);
         match self.kept {
             Some(list) => p.keep(list, weights),
             // The older copy goes once the new one is there, which then stands in its place.
             None => p.release(weights),
         }
-        self.make(p, &FEATURES, channels, length)
+        (self.make(p, &FEATURES, channels, length), count)
     }
 
     /// An activation at twice the rate (`MiniMaxH3AudioActivation1d`); its input stays.
@@ -196,7 +206,7 @@ impl Decode {
         for (rate, _) in STAGES {
             channels /= 2;
             length *= rate;
-            let raised = pass.convolution(p, channels, length);
+            let (raised, _) = pass.raise(p, channels, length);
             p.release(hidden);
             hidden = raised;
             if let Some(before) = sum.take() {
@@ -222,7 +232,7 @@ impl Decode {
         }
         let active = pass.activation(p, channels, length);
         p.release(hidden);
-        let raw = pass.convolution(p, 1, length);
+        let (raw, _) = pass.raise(p, 1, length);
         p.release(active);
         let waveform = pass.make(p, &WAVEFORM, 1, length);
         for tensor in [raw].into_iter().chain(sum).chain(block).chain([trunk]) {

@@ -9,6 +9,7 @@ use super::geometry::{Dit, LATENT, Latent, Rows, Vae};
 use super::video_vae::{Coder, TILING};
 use super::weights::Qwen;
 use super::{audio_vae, qwen};
+use crate::modules::FP32;
 use crate::modules::parameter::Weights;
 use crate::modules::residency::Streams;
 use crate::modules::standalone::{Asked, Input, Libraries, Pass, Why};
@@ -59,7 +60,8 @@ pub(super) fn read(_: &Model, component: &ExpandedComponent, role: Role, asked: 
                 batch: asked.batch,
                 act,
                 keep_fp32: !asked.cast,
-                latents: act,
+                // As the pipeline makes them.
+                latents: FP32,
                 positions: POSITIONS,
                 attention: Attention::Cudnn,
             };
@@ -115,7 +117,7 @@ impl Pass for Part {
         match self {
             Self::Dit(forward, _) => (forward.act, forward.keep_fp32),
             Self::Decode(coder, _) | Self::Encode(coder, _) => (coder.act, coder.keep_fp32),
-            Self::Audio(_) => (4, false),
+            Self::Audio(_) => (FP32, false),
             Self::Text(forward) => (forward.act, false),
         }
     }
@@ -135,9 +137,9 @@ impl Pass for Part {
     fn inputs(&self) -> Vec<Input> {
         match self {
             Self::Dit(forward, _) => forward.inputs(),
-            Self::Decode(coder, l) => {
+            Self::Decode(_, l) => {
                 let dims = [("batch", l.batch), ("channels", LATENT), ("frames", l.frames), ("height", l.height), ("width", l.width)];
-                vec![(dims.to_vec(), coder.act)]
+                vec![(dims.to_vec(), FP32)]
             }
             Self::Encode(coder, [batch, frames, height, width]) => {
                 let dims = [("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)];
@@ -145,8 +147,8 @@ impl Pass for Part {
             }
             Self::Audio(decode) => {
                 vec![
-                    (vec![("weights", audio_vae::computed_weights())], 4),
-                    (vec![("batch", decode.batch), ("channels", super::geometry::AUDIO_ROW), ("frames", decode.frames)], 4),
+                    (vec![("weights", audio_vae::computed_weights())], FP32),
+                    (vec![("batch", decode.batch), ("channels", super::geometry::AUDIO_ROW), ("frames", decode.frames)], FP32),
                 ]
             }
             Self::Text(forward) => vec![(vec![("batch", forward.batch), ("tokens", forward.tokens)], 8); 2],
@@ -160,7 +162,7 @@ impl Pass for Part {
                 p.release(audio);
                 video
             }
-            Self::Decode(coder, latent) => coder.decode(p, *latent, coder.act),
+            Self::Decode(coder, latent) => coder.decode(p, *latent, FP32),
             Self::Encode(coder, clip) => coder.encode(p, *clip, coder.act),
             Self::Audio(decode) => {
                 let weights = p.list();

@@ -2,12 +2,15 @@
 //!
 //! * [`geometry`] and [`weights`]: a model of the catalog, read into what the rules need.
 //! * [`model`]: a model as a deployment loads it; [`diffusers`]: a request through diffusers' modular pipeline.
+//! * [`fastvideo`]: what is published of FastVideo's; [`freevideo`]: its planner's table.
 //! * [`diffusers_dit`], [`video_vae`], [`audio_vae`], [`qwen`]: the models that diffusers runs; [`component`]: each on its own.
 
 pub mod audio_vae;
 pub mod component;
 pub mod diffusers;
 pub mod diffusers_dit;
+pub mod fastvideo;
+pub mod freevideo;
 pub mod geometry;
 pub mod model;
 pub mod qwen;
@@ -42,11 +45,12 @@ impl Family for MiniMaxH3 {
         request: &Request,
         details: bool,
     ) -> Option<Result<Lowered, Vec<Reason>>> {
-        let lower = match settings.runtime {
-            Runtime::Diffusers => diffusers::lower,
-            _ => return None,
-        };
-        Some(model::H3::read(model, example).and_then(|h3| lower(&h3, settings, request, details)))
+        Some(match settings.runtime {
+            Runtime::Diffusers => model::H3::read(model, example).and_then(|h3| diffusers::lower(&h3, settings, request, details)),
+            Runtime::FastVideo => model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, &h3, settings, request, details)),
+            Runtime::FreeVideo => freevideo::lower(settings, request, details),
+            Runtime::FvRun => return None,
+        })
     }
 
     fn pass(&self, model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {

@@ -230,16 +230,12 @@ impl Coder {
         let tokens = Tokens { batch: pixels.batch, tokens: places + REGISTERS + 1, act: self.act };
         let quantised = latent.make(p, &LATENTS);
         let ordered = (pixels.batch > 1).then(|| latent.make(p, &LATENTS));
-        // The input is a view in another order, so product and bias are two operations.
-        let embedded = [batch, ("tokens", places), ("width", WIDTH)];
-        let product = p.alloc(&TOKENS, &embedded, self.act);
+        let embedded = p.alloc(&TOKENS, &[batch, ("tokens", places), ("width", WIDTH)], self.act);
         if let Some(ordered) = ordered {
             p.release(ordered);
         }
-        let biased = p.alloc(&TOKENS, &embedded, self.act);
-        p.release(product);
         let x = tokens.make(p, &TOKENS, WIDTH, self.act);
-        p.release(biased);
+        p.release(embedded);
         let angles = tokens.make(p, &ROTARY_TABLE, ROTATED_WIDTH / 2, FP32);
         let both = tokens.make(p, &ROTARY_TABLE, ROTATED_WIDTH, FP32);
         p.release(angles);
@@ -474,11 +470,14 @@ impl Coder {
 
     /// Copies of input, output and weights in channels-last order, as cuDNN makes them for a convolution.
     fn workspace(&self, p: &mut Builder, x: Map, y: Map, kernel: u64) {
-        if x.channels == 3 {
-            return;
-        }
-        let weights = x.channels * y.channels * kernel.pow(3);
-        let dims = [("input, output and weights", x.elements() + y.elements() + weights + CUDNN_HEADER / x.element)];
+        // Of pixels in fp32 the input alone is copied, four channels wide; in a narrower type nothing is.
+        let (input, output) = match (x.channels, x.element) {
+            (3, FP32) => (Map { channels: 4, ..x }, 0),
+            (3, _) => return,
+            _ => (x, y.elements()),
+        };
+        let weights = input.channels * y.channels * kernel.pow(3);
+        let dims = [("input, output and weights", input.elements() + output + weights + CUDNN_HEADER / x.element)];
         p.touch(&CONVOLUTION_WORKSPACE, &dims, x.element);
     }
 
