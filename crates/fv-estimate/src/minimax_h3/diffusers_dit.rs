@@ -354,9 +354,9 @@ impl Forward {
         let heads = [(self.rows.visual(), VIDEO_ROW, &VIDEO_PREDICTION), (self.rows.audio, AUDIO_ROW, &AUDIO_PREDICTION)];
         let predictions = heads.map(|(own, width, site)| {
             let all = self.make(p, &OUTPUT, rows, width, self.ends());
-            let picked = self.make(p, site, own, width, self.ends());
+            let prediction = self.make(p, site, own, width, self.ends());
             p.release(all);
-            picked
+            prediction
         });
         for tensor in [last, text, audio, video, table[1], table[0]] {
             p.release(tensor);

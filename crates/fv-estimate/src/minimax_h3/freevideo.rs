@@ -62,7 +62,10 @@ pub fn lower(settings: &Settings, request: &Request, details: bool) -> Result<Lo
     let rows = Rows::of(request.height.into(), request.width.into(), request.num_frames.into(), 0, request.references.into());
     let heads = setting(settings, "head_chunk").unwrap_or(NEEDS[0].0);
     if !NEEDS.iter().any(|(group, _)| *group == heads) {
-        return Err(vec![Reason::new("uncovered-arrangement", format!("FreeVideo's table has groups of 4, 8 and 16 heads, not of {heads}"))]);
+        return Err(vec![Reason::new(
+            "uncovered-arrangement",
+            format!("FreeVideo's table has groups of 4, 8 and 16 heads, not of {heads}"),
+        )]);
     }
     let resident = setting(settings, "resident_blocks").unwrap_or(0).min(COUNT);
     let mut p = Builder::new(details);
@@ -87,7 +90,10 @@ pub fn lower(settings: &Settings, request: &Request, details: bool) -> Result<Lo
         }),
         uncovered: vec![
             uncovered("uncovered-encoding", "FreeVideo encodes text in a process of its own, whose peak on the device is not published"),
-            uncovered("uncovered-decoding", "FreeVideo's decoder keeps as many blocks as fit: beyond its smallest workspace nothing is published"),
+            uncovered(
+                "uncovered-decoding",
+                "FreeVideo's decoder keeps as many blocks as fit: beyond its smallest workspace nothing is published",
+            ),
         ],
         notes: vec![format!(
             "denoising is FreeVideo's own table at {} rows with groups of {heads} heads and {resident} resident blocks{extrapolated}: \

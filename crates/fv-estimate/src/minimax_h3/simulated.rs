@@ -21,11 +21,9 @@ fn program(build: impl FnOnce(&mut Builder) -> Vec<Tensor>) -> Program {
 #[test]
 fn transformer() {
     let dit = Dit { hidden: 5376, ffn: 14_336, heads: 56, head: 128, blocks: 2, rank: None, sparse_gate: false };
-    for (name, [video, audio, text], batch, act, keep_fp32) in [
-        ("keep", [14_040, 414, 300], 1, 2, true),
-        ("cast", [14_040, 414, 300], 1, 2, false),
-        ("fp32", [3_600, 414, 512], 2, 4, true),
-    ] {
+    for (name, [video, audio, text], batch, act, keep_fp32) in
+        [("keep", [14_040, 414, 300], 1, 2, true), ("cast", [14_040, 414, 300], 1, 2, false), ("fp32", [3_600, 414, 512], 2, 4, true)]
+    {
         let rows = Rows { text, condition: 0, audio, video };
         let forward = Forward { dit, rows, batch, act, keep_fp32, latents: 4, positions: 4, attention: Attention::Cudnn };
         assert_equal(&program(|p| forward.emit(p, &mut Streams::whole()).to_vec()), &format!("h3_dit_{name}"));
@@ -114,10 +112,10 @@ fn measured_peaks() {
         #[expect(clippy::cast_precision_loss, reason = "a ratio")]
         let percent = |a: u64, b: u64| (a as f64 / b as f64 - 1.0) * 100.0;
         let (at_rest, highest) = (percent(derived.base, *base), percent(derived.allocated, *peak));
-        println!("{i}: base {at_rest:+.2} %, peak {highest:+.2} %, {} of {peak}", derived.allocated);
-        if highest.abs() > 1.0 {
-            wrong.push(i);
+        let limit = if matches!(part, Part::Audio(_)) { 1.0 } else { 0.1 };
+        if at_rest.abs().max(highest.abs()) > limit {
+            wrong.push(format!("{i}: base {at_rest:+.2} %, peak {highest:+.2} %"));
         }
     }
-    assert!(wrong.is_empty(), "rows {wrong:?}");
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

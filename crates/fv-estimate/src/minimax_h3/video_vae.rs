@@ -227,7 +227,7 @@ impl Coder {
         let (height, width) = (pixels.height / SPATIAL, pixels.width / SPATIAL);
         let latent = Map { channels: LATENT, frames: WINDOW, height, width, ..pixels };
         let places = WINDOW * height * width;
-        let tokens = Tokens { batch: pixels.batch, tokens: places + REGISTERS + 1, act: self.act };
+        let tokens = Tokens { batch: pixels.batch, count: places + REGISTERS + 1, act: self.act };
         let quantised = latent.make(p, &LATENTS);
         let ordered = (pixels.batch > 1).then(|| latent.make(p, &LATENTS));
         let embedded = p.alloc(&TOKENS, &[batch, ("tokens", places), ("width", WIDTH)], self.act);
@@ -257,7 +257,7 @@ impl Coder {
         p.phase("decode_head");
         let mut normed = tokens.make(p, &NORM, WIDTH, residual);
         for _ in 0..2 {
-            p.touch(&STATISTICS, &[batch, ("tokens", tokens.tokens)], FP32);
+            p.touch(&STATISTICS, &[batch, ("tokens", tokens.count)], FP32);
         }
         if residual != self.act {
             let narrow = tokens.make(p, &NORM, WIDTH, self.act);
@@ -279,7 +279,7 @@ impl Coder {
         let wide = (element != FP32).then(|| tokens.make(p, &NORM_FP32, WIDTH, FP32));
         let mut y = if self.act == FP32 || self.keep_fp32 {
             let y = tokens.make(p, if self.act == FP32 { &NORM } else { &NORM_FP32 }, WIDTH, FP32);
-            p.touch(&STATISTICS, &[("batch", tokens.batch), ("tokens", tokens.tokens)], FP32);
+            p.touch(&STATISTICS, &[("batch", tokens.batch), ("tokens", tokens.count)], FP32);
             y
         } else {
             // With a gain in a narrower type than its input the norm runs in steps.
@@ -414,7 +414,7 @@ impl Coder {
     /// The encoder on one tile (`MiniMaxH3VideoEncoder3d`), and what it makes.
     fn encode_tile(&self, p: &mut Builder, x: Map) -> (Tensor, Map) {
         p.phase("encode_input");
-        let (mut y, mut m) = self.causal(p, x, LEVELS[0].0, 3);
+        let (mut y, mut m) = Self::causal(p, x, LEVELS[0].0, 3);
         for (level, (channels, [time, space])) in LEVELS.into_iter().enumerate() {
             p.phase(LEVEL_NAMES[level]);
             // What a level is given stays to its end.
@@ -432,7 +432,7 @@ impl Coder {
                 let pad = early.make(p, &PADDED);
                 let half = Map { frames: (m.frames - 1) / time + 1, height: m.height / space, width: m.width / space, ..m };
                 let next = half.make(p, &FEATURES);
-                self.workspace(p, early, half, 3);
+                Self::workspace(p, early, half, 3);
                 for tensor in [pad, bordered, x] {
                     p.release(tensor);
                 }
@@ -442,9 +442,9 @@ impl Coder {
             y = x;
         }
         p.phase("encode_head");
-        let active = self.norm_and_activate(p, m);
+        let active = Self::norm_and_activate(p, m);
         p.release(y);
-        let (encoded, m) = self.causal(p, m, 2 * LATENT, 3);
+        let (encoded, m) = Self::causal(p, m, 2 * LATENT, 3);
         p.release(active);
         let moments = m.make(p, &MOMENTS);
         p.release(encoded);
@@ -452,7 +452,7 @@ impl Coder {
     }
 
     /// A causal convolution with a cubic or a point kernel; its input stays.
-    fn causal(&self, p: &mut Builder, x: Map, channels: u64, kernel: u64) -> (Tensor, Map) {
+    fn causal(p: &mut Builder, x: Map, channels: u64, kernel: u64) -> (Tensor, Map) {
         let out = Map { channels, ..x };
         if kernel == 1 {
             return (out.make(p, &FEATURES), out);
@@ -463,13 +463,13 @@ impl Coder {
         let pad = early.make(p, &PADDED);
         p.release(bordered);
         let y = out.make(p, &FEATURES);
-        self.workspace(p, early, out, kernel);
+        Self::workspace(p, early, out, kernel);
         p.release(pad);
         (y, out)
     }
 
     /// Copies of input, output and weights in channels-last order, as cuDNN makes them for a convolution.
-    fn workspace(&self, p: &mut Builder, x: Map, y: Map, kernel: u64) {
+    fn workspace(p: &mut Builder, x: Map, y: Map, kernel: u64) {
         // Of pixels in fp32 the input alone is copied, four channels wide; in a narrower type nothing is.
         let (input, output) = match (x.channels, x.element) {
             (3, FP32) => (Map { channels: 4, ..x }, 0),
@@ -482,7 +482,7 @@ impl Coder {
     }
 
     /// A group norm of each frame on its own and its activation; the input stays.
-    fn norm_and_activate(&self, p: &mut Builder, m: Map) -> Tensor {
+    fn norm_and_activate(p: &mut Builder, m: Map) -> Tensor {
         // A single frame is in order already.
         let several = m.frames > 1;
         let ordered = several.then(|| m.make(p, &NORMED));
@@ -500,14 +500,14 @@ impl Coder {
 
     /// A residual block; its input stays the caller's.
     fn residual(&self, p: &mut Builder, m: Map, channels: u64) -> (Tensor, Map) {
-        let active = self.norm_and_activate(p, m);
-        let (first, out) = self.causal(p, m, channels, 3);
+        let active = Self::norm_and_activate(p, m);
+        let (first, out) = Self::causal(p, m, channels, 3);
         p.release(active);
-        let active = self.norm_and_activate(p, out);
+        let active = Self::norm_and_activate(p, out);
         p.release(first);
-        let (second, _) = self.causal(p, out, channels, 3);
+        let (second, _) = Self::causal(p, out, channels, 3);
         p.release(active);
-        let shortcut = (m.channels != channels).then(|| self.causal(p, m, channels, 1).0);
+        let shortcut = (m.channels != channels).then(|| Self::causal(p, m, channels, 1).0);
         let sum = out.make(p, &FEATURES);
         for tensor in shortcut.into_iter().chain([second]) {
             p.release(tensor);
@@ -569,20 +569,20 @@ fn stitch(p: &mut Builder, tile: Map, [down, across]: &[Split; 2], [height, widt
 #[derive(Debug, Clone, Copy)]
 struct Tokens {
     batch: u64,
-    tokens: u64,
+    count: u64,
     act: u64,
 }
 
 impl Tokens {
     fn make(&self, p: &mut Builder, site: &'static Site, width: u64, element: u64) -> Tensor {
-        p.alloc(site, &[("batch", self.batch), ("tokens", self.tokens), ("width", width)], element)
+        p.alloc(site, &[("batch", self.batch), ("tokens", self.count), ("width", width)], element)
     }
 
     /// A norm of each head in fp32, which replaces its input (`norm_q` and `norm_k` have no gain).
     fn head_norm(&self, p: &mut Builder, x: Tensor) -> Tensor {
         let wide = (self.act != FP32).then(|| self.make(p, &NORM_FP32, WIDTH, FP32));
         let mut y = self.make(p, if self.act == FP32 { &QKV } else { &NORM_FP32 }, WIDTH, FP32);
-        p.touch(&STATISTICS, &[("batch", self.batch), ("tokens", self.tokens), ("heads", HEADS)], FP32);
+        p.touch(&STATISTICS, &[("batch", self.batch), ("tokens", self.count), ("heads", HEADS)], FP32);
         if let Some(wide) = wide {
             p.release(wide);
             let narrow = self.make(p, &QKV, WIDTH, self.act);

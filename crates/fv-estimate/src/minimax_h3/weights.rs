@@ -67,8 +67,7 @@ impl Dit {
 }
 
 /// Channels of the encoder's levels, and whether a level shrinks its input (`AutoencoderKLMiniMaxH3`, class defaults).
-pub(super) const LEVELS: [(u64, [u64; 2]); 6] =
-    [(128, [1, 2]), (256, [2, 2]), (256, [2, 2]), (512, [1, 2]), (512, [1, 1]), (1024, [1, 1])];
+pub(super) const LEVELS: [(u64, [u64; 2]); 6] = [(128, [1, 2]), (256, [2, 2]), (256, [2, 2]), (512, [1, 2]), (512, [1, 1]), (1024, [1, 1])];
 /// Width of the decoder.
 pub(super) const WIDTH: u64 = 2048;
 /// Width of its feed-forward layer.
@@ -169,7 +168,9 @@ impl Qwen {
         rest.push(plain(VISION_POSITIONS * VISION));
         for _ in 0..VISION_BLOCKS {
             rest.extend([plain(VISION); 4]);
-            rest.extend([(VISION, 3 * VISION), (VISION, VISION), (VISION, VISION_FFN), (VISION_FFN, VISION)].map(|(i, o)| pair(i, o)).concat());
+            rest.extend(
+                [(VISION, 3 * VISION), (VISION, VISION), (VISION, VISION_FFN), (VISION_FFN, VISION)].map(|(i, o)| pair(i, o)).concat(),
+            );
         }
         let merged = 4 * VISION;
         for norm in std::iter::once(VISION).chain((0..DEEP).map(|_| merged)) {
