@@ -45,7 +45,8 @@ impl Case {
             let end = text.find(|c: char| !(c.is_ascii_digit() || c == 'x')).unwrap_or(text.len());
             case.numbers = text[..end].split('x').map(number).collect::<Result<_, _>>()?;
             let rest = &text[end..];
-            match rest.trim_start().strip_prefix("tokens") {
+            // Sound is counted in latents, which are its tokens.
+            match ["tokens", "latents"].iter().find_map(|word| rest.trim_start().strip_prefix(word)) {
                 Some(after) => {
                     case.tokens = true;
                     after

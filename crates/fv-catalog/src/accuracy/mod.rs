@@ -12,6 +12,7 @@ pub mod fit;
 pub mod page;
 pub mod pipelines;
 pub mod published;
+mod published_h3;
 pub mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +42,11 @@ pub(crate) static CAPS: &str = include_str!("../../../../tests/data/h200_caps.js
 pub(crate) static PIPELINES: &str = include_str!("../../../../tests/data/wan/pipelines.json");
 /// What FastVideo's own code was measured to take.
 pub(crate) static FASTVIDEO: &str = include_str!("../../../../tests/data/fastvideo/peaks.csv");
-/// What others published.
-pub(crate) static PUBLISHED: &str = include_str!("../../../../tests/data/published_wan.csv");
+/// What others published, by file.
+pub(crate) static PUBLISHED: [(&str, &str); 2] = [
+    ("published_wan.csv", include_str!("../../../../tests/data/published_wan.csv")),
+    ("published_h3.csv", include_str!("../../../../tests/data/published_h3.csv")),
+];
 
 /// The device that the recorded rows come from.
 pub const DEVICE: &str = "h200-sxm-141gb";

@@ -181,7 +181,7 @@ judges rows of your own, and `--check` fails when a limit is missed or this page
   made up, shapes are the published ones. `tests/data/wan/README.md` says how they were taken.\n\
 - `tests/data/families/peaks.csv`: our own rows of the other families, taken the same way (README there).\n\
 - `tests/data/h200_caps.json`: the smallest allocator cap under which a component still completes.\n\
-- `tests/data/published_wan.csv`: what others published, under any engine.\n\n\
+- `tests/data/published_wan.csv`, `published_h3.csv`: what others published, under any engine.\n\n\
 Every row is bytes of one process. **Allocated** is what tensors take, in blocks as the allocator hands them out. **Reserved** is what the\n\
 allocator holds. **Device** is what the whole card shows. They are never compared with each other.\n\n\
 ## What was fitted, and what was held out\n\n\
@@ -373,7 +373,12 @@ fn published(text: &mut String, recorded: &Recorded) {
          inputs; the others are here to show the distance, not to be met.\n\n\
          | line | what | metric | published | ours GiB | error | comparable | remark |\n| ---: | --- | --- | ---: | ---: | ---: | --- | --- |\n",
     );
+    let mut file = "published_wan.csv";
     for row in &recorded.published {
+        if row.file != file {
+            file = row.file;
+            let _ = writeln!(text, "| | **`{file}`** | | | | | | |");
+        }
         let ours = row.value.map_or_else(|| "-".to_owned(), gib);
         let off = match (row.value, row.bytes) {
             (Some(value), Some(bytes)) => percent(error(value, bytes)),

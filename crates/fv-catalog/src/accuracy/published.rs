@@ -1,4 +1,4 @@
-//! Published measurements of Wan models under any engine, each beside our figure or the reason why there is none.
+//! Published measurements of Wan and MiniMax H3 models under any engine, each beside our figure or the reason why there is none.
 
 use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 
 use super::derive::{Why, derive};
 use super::rows::{Measured, Row};
-use super::{PUBLISHED, Spreads};
+use super::{PUBLISHED, Spreads, published_h3};
 
 #[derive(Deserialize)]
-struct Line {
-    source: String,
-    model: String,
+pub(super) struct Line {
+    pub(super) source: String,
+    pub(super) model: String,
     gpu: String,
-    height: Option<u32>,
-    width: Option<u32>,
-    frames: Option<u32>,
-    precision_offload: String,
-    stage: String,
-    metric: String,
+    pub(super) height: Option<u32>,
+    pub(super) width: Option<u32>,
+    pub(super) frames: Option<u32>,
+    pub(super) precision_offload: String,
+    pub(super) stage: String,
+    pub(super) metric: String,
     value: String,
     unit: String,
     note: String,
@@ -34,7 +34,9 @@ struct Line {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Published {
-    /// Line of `published_wan.csv`.
+    /// The file, in `tests/data`.
+    pub file: &'static str,
+    /// Line of it.
     pub line: usize,
     /// Who published it.
     pub source: String,
@@ -61,24 +63,25 @@ pub struct Published {
 /// # Errors
 /// When the recorded file is not what it should be.
 pub fn published(catalog: &Catalog, spreads: &Spreads) -> Result<Vec<Published>, String> {
-    let mut reader = csv::Reader::from_reader(PUBLISHED.as_bytes());
-    reader
-        .deserialize::<Line>()
-        .enumerate()
-        .map(|(i, line)| {
-            let line = line.map_err(|error| format!("published_wan.csv: {error}"))?;
-            Ok(judge(catalog, spreads, i + 2, &line))
-        })
-        .collect()
+    let mut all = Vec::new();
+    for (file, text) in PUBLISHED {
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        for (i, line) in reader.deserialize::<Line>().enumerate() {
+            let line = line.map_err(|error| format!("{file}: {error}"))?;
+            all.push(judge(catalog, spreads, (file, i + 2), &line));
+        }
+    }
+    Ok(all)
 }
 
-fn judge(catalog: &Catalog, spreads: &Spreads, number: usize, line: &Line) -> Published {
+fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, usize), line: &Line) -> Published {
     let size = match (line.height, line.width, line.frames) {
         (Some(height), Some(width), Some(frames)) => format!(" {height}x{width}x{frames}"),
         _ => String::new(),
     };
     let setting = if line.precision_offload.is_empty() { String::new() } else { format!(", {}", line.precision_offload) };
     let mut row = Published {
+        file,
         line: number,
         source: line.source.clone(),
         what: format!("{}{size} on {}{setting}", line.model, line.gpu),
@@ -90,7 +93,8 @@ fn judge(catalog: &Catalog, spreads: &Spreads, number: usize, line: &Line) -> Pu
         comparable: false,
         why: String::new(),
     };
-    match compare(catalog, spreads, line) {
+    let compared = if file == "published_h3.csv" { published_h3::compare(catalog, line) } else { compare(catalog, spreads, line) };
+    match compared {
         Ok((peaks, comparable, why)) => {
             let interval = if line.metric.contains("reserved") { peaks.reserved } else { peaks.allocated };
             row.derived = Some([interval.low, interval.high]);

@@ -92,6 +92,9 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
         let order = order.iter().map(|role| role.word()).collect::<Vec<_>>().join("->");
         book.report("model_cpu_offload_seq", order, Provenance::RuntimeDefault);
     }
+    if context.family() == "minimax_h3" {
+        modular(offload, &mut book);
+    }
     let components = components(context, offload, offloaded_by, &mut book);
     let tiling = tiling(context, &mut book);
     let vae_slicing = book.flag("vae_slicing", false).0;
@@ -267,6 +270,20 @@ fn offload(book: &mut Book) -> (Offload, Provenance) {
     }
 }
 
+/// A modular pipeline has no hooks of its own but its components manager's.
+fn modular(offload: Offload, book: &mut Book) {
+    let refused = match offload {
+        Offload::Sequential => ("sequential_cpu_offload", "MiniMax H3's modular pipeline has no sequential offloading"),
+        Offload::Blocks { .. } | Offload::Leaves { .. } => (
+            "group_offload",
+            "MiniMax H3's audio VAE refuses group offloading and its text encoder is called below the hook: how such a pipeline runs is not modelled",
+        ),
+        _ => return,
+    };
+    let written = book.written(refused.0);
+    book.unmodelled(&written, refused.1);
+}
+
 /// `off`, `block_level` or `leaf_level`; `false` is off too.
 fn group(book: &mut Book) -> (&'static str, Provenance) {
     let given = book.given("group_offload").cloned();
@@ -316,12 +333,17 @@ fn components(context: &Context<'_>, offload: Offload, offloaded_by: Provenance,
             Offload::Leaves { pinned } => Placement::Leaf { pinned },
         };
         let (precision, by) = match role {
-            // Wan's transformer lists modules that stay in fp32.
-            Role::Transformer | Role::Transformer2 => (Precision { keep_fp32: context.family() == "wan", ..plain(base) }, base_by),
+            // These families' transformers list modules that stay in fp32.
+            Role::Transformer | Role::Transformer2 => {
+                (Precision { keep_fp32: matches!(context.family(), "wan" | "minimax_h3"), ..plain(base) }, base_by)
+            }
             // T5 lists a matrix that stays in fp32 beside fp16.
             Role::TextEncoder | Role::TextEncoder2 => (Precision { keep_fp32: base == Dtype::Fp16, ..plain(base) }, base_by),
             Role::ImageEncoder => (plain(image.0), image.1),
-            Role::Vae | Role::AudioVae => (plain(vae.0), vae.1),
+            // MiniMax H3's video VAE lists its encoder and norms, its audio VAE everything.
+            Role::AudioVae if context.family() == "minimax_h3" => (plain(Dtype::Fp32), Provenance::RuntimeDefault),
+            Role::Vae => (Precision { keep_fp32: context.family() == "minimax_h3", ..plain(vae.0) }, vae.1),
+            Role::AudioVae => (plain(vae.0), vae.1),
         };
         let component = Component { placement, precision };
         book.component(role, &component, offloaded_by, by);
@@ -337,7 +359,8 @@ fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
         ("tile_sample_stride_height", 192),
         ("tile_sample_stride_width", 192),
     ];
-    let (on, by) = book.flag("vae_tiling", false);
+    // MiniMax H3's class tiles unless it is told not to.
+    let (on, by) = book.flag("vae_tiling", context.family() == "minimax_h3");
     if !on {
         let given: Vec<String> = SIZES.iter().filter(|(name, _)| book.given(name).is_some()).map(|(name, _)| book.written(name)).collect();
         if !given.is_empty() {
@@ -349,7 +372,7 @@ fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
         book.derive("tiling", Value::Null, by);
         return None;
     }
-    let known = matches!(context.family(), "wan" | "hunyuan_video" | "mochi");
+    let known = matches!(context.family(), "wan" | "hunyuan_video" | "mochi" | "minimax_h3");
     if !known && SIZES.iter().any(|(name, _)| book.given(name).is_none()) {
         book.unmodelled(&book.written("vae_tiling"), &format!("the tile sizes of {} in diffusers are not known here", context.family()));
         book.derive("tiling", Value::Null, by);
@@ -384,8 +407,8 @@ fn guidance(context: &Context<'_>, request: &Request) -> Guidance {
     }
     match context.family() {
         "cogvideox" | "mochi" | "ltx_video" => Guidance::Batched,
-        // The scale is an input of the model.
-        "hunyuan_video" => Guidance::None,
+        // The scale is an input of the model, or guidance is in its weights.
+        "hunyuan_video" | "minimax_h3" => Guidance::None,
         _ => Guidance::Sequential,
     }
 }

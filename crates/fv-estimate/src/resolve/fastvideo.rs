@@ -329,7 +329,7 @@ fn environment(context: &Context<'_>, book: &mut Book) {
             book.report(name, *text, *provenance);
             if *family != context.family() {
                 book.note(format!("{name} has no effect on {}", context.family()));
-            } else if !neutral(name, text) && *name != FUSIONS {
+            } else if !neutral(name, text) && !of_h3(name, text) && *name != FUSIONS {
                 book.unmodelled(name, &format!("no rule models the value {}", json!(text)));
             }
         } else if name.starts_with("FASTVIDEO_NVFP4_") && book.given("transformer_quant").is_none() {
@@ -350,6 +350,18 @@ fn neutral(name: &str, text: &str) -> bool {
         "FASTVIDEO_H3_VAE_TILE_BATCH" => text == "1",
         "FASTVIDEO_H3_VSA_SM89_KERNEL" => text == "original",
         _ => matches!(text.as_str(), "" | "0" | "false" | "no" | "off" | "none"),
+    }
+}
+
+/// Values that the family's rule for FastVideo reads, or that place modules as it does anyway.
+fn of_h3(name: &str, text: &str) -> bool {
+    let text = text.trim();
+    match name {
+        "FASTVIDEO_H3_PARK_MODULES" => text.split(',').all(|module| matches!(module.trim(), "vae" | "audio_vae")),
+        "FASTVIDEO_H3_ENCODER_LAYERWISE" | "FASTVIDEO_H3_ENCODER_FUSED_DEQUANT" | "FASTVIDEO_H3_VSA_TILE_FIRST" => text == "1",
+        "FASTVIDEO_H3_VSA_SM89_KERNEL" => matches!(text, "bf16" | "int8"),
+        "FASTVIDEO_H3_FFN_CHUNK_TOKENS" => text.parse::<u32>().is_ok(),
+        _ => false,
     }
 }
 

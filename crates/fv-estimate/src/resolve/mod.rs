@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use fv_spec::authored::{Dtype, Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
-use fv_spec::estimate::{Provenance, Reason};
+use fv_spec::estimate::{Provenance, Reason, Setting};
 use fv_spec::request::{PartialRequest, Request};
 use serde_json::{Value, json};
 
@@ -271,6 +271,11 @@ fn uncovered(context: &Context<'_>) -> Settings {
         unknown: Vec::new(),
         notes: Vec::new(),
     };
+    // What a plan decides may be given for a question about it, by the plan's own names.
+    let planned = |key: &str| runtime == Runtime::FreeVideo && matches!(key, "head_chunk" | "resident_blocks");
+    for (key, value) in context.overrides.set.iter().filter(|(key, _)| planned(key)) {
+        settings.reported.push(Setting { key: key.clone(), value: value.clone(), provenance: Provenance::User });
+    }
     settings.unknown.push(Reason::new(
         "uncovered-runtime",
         format!("settings of the runtime {} are not resolved: its memory is decided by a plan", runtime.word()),

@@ -149,6 +149,9 @@ pub(super) fn resolve(context: &Context<'_>, asked: &PartialRequest, errors: &mu
     if !(guidance_scale.is_finite() && (0.0..=1000.0).contains(&guidance_scale)) {
         errors.push(InputError::new("invalid-value", format!("guidance: found {guidance_scale}, allowed: a number from 0 to 1000")));
     }
+    if context.family() == "minimax_h3" {
+        h3(context, num_frames, references, errors);
+    }
     if context.family() == "wan" {
         bound("text tokens", text_tokens, 1, 512, errors);
         if context.example.runtime == Runtime::FastVideo && text_tokens < 512 {
@@ -173,6 +176,20 @@ fn default_references(context: &Context<'_>) -> u32 {
         Some("i2v") if context.named("flf2v") => 2,
         Some("i2v") => 1,
         _ => 0,
+    }
+}
+
+/// What MiniMax H3's pipelines check beyond the form of the frame count.
+fn h3(context: &Context<'_>, num_frames: u32, references: u32, errors: &mut Vec<InputError>) {
+    match context.example.runtime {
+        // From five to fifteen seconds, and a keyframe at either end: media of the third workflow have sizes of their own.
+        Runtime::Diffusers => {
+            bound("frames", num_frames, 120, 360, errors);
+            bound("references", references, 0, 2, errors);
+        }
+        // Twelve latent frames at least.
+        Runtime::FreeVideo => bound("frames", num_frames, 39, MAX_FRAMES, errors),
+        _ => {}
     }
 }
 

@@ -539,7 +539,13 @@ mod fastvideo {
             let settings = ask().env(name, "16384").fast();
             assert!(settings.unknown.is_empty());
             noted(&settings, &format!("{name} has no effect on wan"));
-            unknown(&ask().env(name, "16384").of("minimax-h3", "fastvideo").unwrap().0, name);
+            // The family's rule reads a number of rows; the other names have other values.
+            let of_h3 = ask().env(name, "16384").of("minimax-h3", "fastvideo").unwrap().0;
+            if name == "FASTVIDEO_H3_FFN_CHUNK_TOKENS" {
+                assert!(of_h3.unknown.is_empty());
+            } else {
+                unknown(&of_h3, name);
+            }
         }
         noted(&ask().env("FASTVIDEO_MINIMAX_H3_FUSIONS", "all").fast(), "FASTVIDEO_MINIMAX_H3_FUSIONS has no effect");
         let fused = ask().env("FASTVIDEO_MINIMAX_H3_FUSIONS", "qknorm_rope").of("minimax-h3", "fastvideo").unwrap().0;
