@@ -20,6 +20,8 @@ pub struct Case {
     pub sliced: bool,
     /// Whether each token had its own timestep.
     pub expand_timesteps: bool,
+    /// Whether a text encoder was given a mask of the padding.
+    pub masked: bool,
     /// Text tokens, where they are not the usual number.
     pub text_tokens: Option<u64>,
     /// The measured component's own count of parameters.
@@ -70,6 +72,7 @@ impl Case {
             "tile=False" | "tile=false" => self.tiled = false,
             "slice" | "slice=True" => self.sliced = true,
             "slice=False" => self.sliced = false,
+            "mask" => self.masked = true,
             "expand_timesteps" => self.expand_timesteps = true,
             _ => {
                 if let Some(n) = value("params=").and_then(|n| n.parse().ok()) {

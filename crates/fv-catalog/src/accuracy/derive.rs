@@ -84,6 +84,7 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
         sliced: case.sliced,
         text_tokens: case.text_tokens,
         expand_timesteps: case.expand_timesteps,
+        masked: case.masked,
         cast: row.cast,
     };
     let pass = family.pass(model, component, role, &asked)?;

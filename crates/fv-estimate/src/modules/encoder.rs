@@ -2,7 +2,7 @@
 
 use fv_spec::compiled::ExpandedComponent;
 
-use super::parameter::{Parameter, plain};
+use super::parameter::{Parameter, kept, plain};
 
 /// A text or image encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,14 @@ pub struct Encoder {
     pub tokens: u64,
     /// Whether the catalog gives the geometry; without it only the weights are known.
     pub geometry: bool,
+    /// Whether only the first block has a table of relative positions, whose bias all share: T5, not UMT5.
+    pub shared_bias: bool,
+    /// Whether it is given a mask of the prompt's padding.
+    pub masked: bool,
 }
+
+/// Relative positions that a block's table tells apart (`relative_attention_num_buckets` of T5 and UMT5).
+const BUCKETS: u64 = 32;
 
 /// Tokens of CLIP ViT-H/14 at 224 pixels: 16 x 16 patches and one for the class.
 pub const IMAGE_TOKENS: u64 = 257;
@@ -36,12 +43,23 @@ impl Encoder {
         let number = |name: &str| component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
         let (hidden, ffn, heads, head) =
             (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));
+        let mut blocks = (
+            component.block_count.map_or(0, fv_spec::units::Count::get),
+            component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
+        );
+        let mut shared_bias = false;
+        if let Some([first, rest]) = component.block_groups.as_deref()
+            && first.count.get() == 1
+            && Some(first.parameter_count.get()) == heads.and_then(|heads| rest.parameter_count.get().checked_add(BUCKETS * heads))
+        {
+            (blocks, shared_bias) = ((rest.count.get() + 1, rest.parameter_count.get()), true);
+        }
         Self {
             parameters: component.parameter_count.get(),
-            blocks: (
-                component.block_count.map_or(0, fv_spec::units::Count::get),
-                component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
-            ),
+            blocks,
+            shared_bias,
+            // The pipelines with T5 leave its mask out, but for those that say otherwise.
+            masked: tokens == 0 && !shared_bias,
             geometry: hidden.is_some() && ffn.is_some() && heads.is_some() && head.is_some(),
             hidden: hidden.unwrap_or(0),
             ffn: ffn.unwrap_or(0),
@@ -65,22 +83,22 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
     }
     let (hidden, ffn) = (encoder.hidden, encoder.ffn);
     let rest = encoder.parameters.saturating_sub(per_block.saturating_mul(blocks));
-    if encoder.geometry && encoder.gated && per_block == 4 * hidden * inner + 3 * hidden * ffn + 32 * encoder.heads + 2 * hidden {
-        // UMT5: query, key, value and output, a table of 32 relative positions, the feed-forward layer, two norms.
-        let layout = [
-            hidden * inner,
-            hidden * inner,
-            hidden * inner,
-            hidden * inner,
-            32 * encoder.heads,
-            hidden,
-            hidden * ffn,
-            hidden * ffn,
-            hidden * ffn,
-            hidden,
-        ];
-        let outside = [rest.saturating_sub(hidden), hidden];
-        return (blocks, layout.map(plain).to_vec(), outside.map(plain).to_vec());
+    let table = BUCKETS * encoder.heads;
+    let ups = if encoder.gated { 2 } else { 1 };
+    let bias = if encoder.shared_bias { 0 } else { table };
+    if encoder.geometry && per_block == 4 * hidden * inner + (ups + 1) * hidden * ffn + bias + 2 * hidden {
+        // UMT5 and T5: query, key, value and output, the table of relative positions, a norm, the feed-forward layer, whose last
+        // matrix stays fp32 beside fp16 (`_keep_in_fp32_modules`), and another norm.
+        let mut layout = vec![plain(hidden * inner); 4];
+        layout.extend((!encoder.shared_bias).then_some(plain(table)));
+        layout.push(plain(hidden));
+        layout.extend((0..ups).map(|_| plain(hidden * ffn)));
+        layout.extend([kept(hidden * ffn), plain(hidden)]);
+        // The one table of T5 is the first block's.
+        let mut outside = vec![plain(rest.saturating_sub(hidden + (table - bias)))];
+        outside.extend(encoder.shared_bias.then_some(plain(table)));
+        outside.push(plain(hidden));
+        return (blocks, layout, outside);
     }
     if encoder.geometry && !encoder.gated && per_block == 4 * (hidden * inner + hidden) + 2 * hidden * ffn + ffn + 5 * hidden {
         // CLIP's vision tower: four projections and the feed-forward layer with biases, two norms with gain and bias.
@@ -101,4 +119,26 @@ pub fn tensors(encoder: &Encoder) -> (u64, Vec<Parameter>, Vec<Parameter>) {
         None => block = vec![plain(per_block)],
     }
     (blocks, block, if rest > 0 { vec![plain(rest)] } else { Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tensors_add_up_to_the_published_counts() {
+        for (name, parameters, blocks, [hidden, ffn, heads, head], gated, shared_bias, count) in [
+            ("UMT5-XXL", 5_680_910_336, (24, 192_948_224), [4096, 10_240, 64, 64], true, false, 10),
+            ("T5 v1.1 XXL", 4_762_310_656, (24, 192_946_176), [4096, 10_240, 64, 64], true, true, 9),
+            ("T5 11B", 4_864_791_552, (24, 201_328_640), [1024, 65_536, 128, 128], false, true, 8),
+            ("ByT5 small", 219_314_944, (12, 18_090_880), [1472, 3584, 6, 64], true, true, 9),
+        ] {
+            let encoder =
+                Encoder { parameters, blocks, hidden, ffn, heads, head, gated, tokens: 0, geometry: true, shared_bias, masked: false };
+            let (blocks, block, rest) = tensors(&encoder);
+            let sum = |list: &[Parameter]| list.iter().map(|p| p.elements).sum::<u64>();
+            assert_eq!(sum(&block) * blocks + sum(&rest), parameters, "{name}");
+            assert_eq!(block.len(), count, "{name}");
+        }
+    }
 }

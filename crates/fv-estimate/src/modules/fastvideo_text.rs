@@ -352,6 +352,8 @@ mod tests {
             gated: true,
             tokens: 0,
             geometry: true,
+            shared_bias: false,
+            masked: true,
         };
         let (blocks, block, rest) = tensors(&umt5, 1);
         let sum = |list: &[Parameter]| list.iter().map(|p| p.elements).sum::<u64>();

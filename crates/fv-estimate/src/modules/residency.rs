@@ -1,6 +1,6 @@
 //! Where each component's weights are, stage by stage, and what moves when.
 
-use fv_spec::authored::{Role, Runtime};
+use fv_spec::authored::{Dtype, Role, Runtime};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 
 use super::encoder::Encoder;
@@ -582,7 +582,8 @@ impl<'a> Residency<'a> {
                 embedding,
                 empties: self.settings.empties_cache(),
             });
-            return Ok(transformers_text::Forward { encoder, batch, tokens, act, leaf }.emit(p));
+            let fp16 = module.component.precision.computed == Dtype::Fp16;
+            return Ok(transformers_text::Forward { encoder, batch, tokens, act, fp16, leaf }.emit(p));
         }
         let gathered = module.component.placement == Placement::Gathered;
         if !encoder.geometry {

@@ -42,6 +42,8 @@ pub struct Asked {
     pub text_tokens: Option<u64>,
     /// Whether each token had its own timestep.
     pub expand_timesteps: bool,
+    /// Whether a text encoder that usually is given no mask of the padding had one.
+    pub masked: bool,
     /// Whether what the class keeps in fp32 was cast as well.
     pub cast: bool,
 }
@@ -193,6 +195,8 @@ pub struct EncoderPass {
     pub tokens: u64,
     /// Bytes of an activation.
     pub act: u64,
+    /// Whether that is fp16.
+    pub fp16: bool,
 }
 
 impl EncoderPass {
@@ -201,13 +205,18 @@ impl EncoderPass {
     /// # Errors
     /// Where it is not run the way an encoder is.
     pub fn read(component: &ExpandedComponent, role: Role, tokens: u64, asked: &Asked) -> Result<Box<dyn Pass>, Why> {
+        let fp16 = asked.dtype == Some(Dtype::Fp16);
         let pass = match (role, asked.stage.as_str()) {
             (Role::TextEncoder | Role::TextEncoder2, "encode_prompt") if asked.tokens.is_some() => Self {
-                encoder: Encoder::read(component, 0),
+                encoder: {
+                    let encoder = Encoder::read(component, 0);
+                    Encoder { masked: encoder.masked || asked.masked, ..encoder }
+                },
                 role,
                 batch: asked.batch,
                 tokens: asked.tokens.unwrap_or(tokens),
                 act: asked.act(Dtype::Bf16),
+                fp16,
             },
             (Role::ImageEncoder, "encode_image") => Self {
                 encoder: Encoder::read(component, encoder::IMAGE_TOKENS),
@@ -215,6 +224,7 @@ impl EncoderPass {
                 batch: asked.batch,
                 tokens: encoder::IMAGE_TOKENS,
                 act: asked.act(Dtype::Fp32),
+                fp16,
             },
             (role, stage) => return Err(format!("no rule for the stage `{stage}` of a {}", role.word()).into()),
         };
@@ -228,11 +238,11 @@ impl Pass for EncoderPass {
     }
 
     fn element(&self) -> (u64, bool) {
-        (self.act, false)
+        (self.act, self.fp16)
     }
 
     fn libraries(&self) -> Libraries {
-        // UMT5 has no biases, so only plain products leave a workspace.
+        // T5 has no biases, so only plain products leave a workspace.
         if self.role == Role::ImageEncoder { Libraries::Biases } else { Libraries::Products }
     }
 
@@ -245,7 +255,7 @@ impl Pass for EncoderPass {
     }
 
     fn run(&self, p: &mut Builder, _: &mut Streams) -> Tensor {
-        let Self { encoder, batch, tokens, act, .. } = self;
-        transformers_text::Forward { encoder, batch: *batch, tokens: *tokens, act: *act, leaf: None }.emit(p)
+        let Self { encoder, batch, tokens, act, fp16, .. } = self;
+        transformers_text::Forward { encoder, batch: *batch, tokens: *tokens, act: *act, fp16: *fp16, leaf: None }.emit(p)
     }
 }

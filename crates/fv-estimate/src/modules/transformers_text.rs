@@ -1,9 +1,9 @@
-//! UMT5's encoder and CLIP's vision tower as transformers (5.17) runs them for diffusers' pipelines: eagerly, without gradients,
-//! attention through `scaled_dot_product_attention`.
+//! UMT5's and T5's encoders and CLIP's vision tower as transformers (5.17) runs them for diffusers' pipelines: eagerly, without
+//! gradients, attention through `scaled_dot_product_attention`.
 //!
 //! The order of allocations and the lifetime of every reference follow the classes; recorded allocator traces on an H200
-//! reproduce it (`tests/data/wan`). UMT5 adds a position bias to its scores, which only the kernel with materialised scores
-//! takes. CLIP's input convolution takes a workspace only below fp32, which is left out.
+//! reproduce it (`tests/data/wan`). T5 adds a position bias to its scores, whose order in memory only the kernel with materialised
+//! scores takes: UMT5 one of each block, T5 that of the first. CLIP's input convolution takes a workspace only below fp32, which is left out.
 
 use super::FP32;
 use super::encoder::Encoder;
@@ -54,6 +54,9 @@ pub struct Forward<'a> {
     pub tokens: u64,
     /// Bytes of an activation: 2 or 4.
     pub act: u64,
+    /// Whether the type is fp16, beside which T5 keeps the last matrix of its feed-forward layers in fp32
+    /// (`_keep_in_fp32_modules`), and with it all sums after the first.
+    pub fp16: bool,
     /// Set where weights pass by layer by layer.
     pub leaf: Option<Leaf>,
 }
@@ -94,13 +97,18 @@ impl Forward<'_> {
 
     /// A linear layer's output, with its weights where they come along.
     fn linear(&self, p: &mut Builder, site: &'static Site, dims: &Extents, inputs: u64, outputs: u64) -> Tensor {
+        self.linear_in(p, site, dims, [inputs, outputs], self.act)
+    }
+
+    /// The same in a type of `element` bytes.
+    fn linear_in(&self, p: &mut Builder, site: &'static Site, dims: &Extents, [inputs, outputs]: [u64; 2], element: u64) -> Tensor {
         let weights = self.leaf.map(|leaf| {
             if leaf.empties {
                 p.empty_cache();
             }
-            p.alloc(leaf.site, &[("inputs", inputs), ("outputs", outputs)], self.act)
+            p.alloc(leaf.site, &[("inputs", inputs), ("outputs", outputs)], element)
         });
-        let y = p.alloc(site, dims, self.act);
+        let y = p.alloc(site, dims, element);
         if let Some(weights) = weights {
             p.release(weights);
         }
@@ -110,35 +118,41 @@ impl Forward<'_> {
     fn text(&self, p: &mut Builder, embedded: Tensor) -> Tensor {
         // A copy of the mask for each pair of positions, kept to the end as the embeddings are.
         let pairs = [("batch", self.batch), ("queries", self.tokens), ("keys", self.tokens)];
-        let mask = p.alloc(&MASK, &pairs, 1);
-        let layer = |p: &mut Builder| {
-            let attended = self.text_attention(p);
-            self.text_feed_forward(p, attended)
-        };
+        let mask = self.encoder.masked.then(|| p.alloc(&MASK, &pairs, 1));
+        let summed = if self.fp16 { FP32 } else { self.act };
+        let mut bias = None;
         let mut x = p.retain(embedded);
         let blocks = self.encoder.blocks.0;
         if blocks > 0 {
-            let first = layer(p);
+            let first = self.text_layer(p, self.act, &mut bias);
             p.release(x);
             x = first;
             p.repeat_sampled(blocks - 1, 2, 0, |p| {
-                let next = layer(p);
+                let next = self.text_layer(p, summed, &mut bias);
                 p.replace(x, next);
             });
         }
         p.phase("final_norm");
-        let normed = self.rms_norm(p, &STATES);
+        let normed = self.rms_norm(p, &STATES, summed);
         p.release(x);
         p.release(embedded);
-        p.release(mask);
+        for tensor in mask.into_iter().chain(bias) {
+            p.release(tensor);
+        }
         normed
     }
 
-    /// An RMS norm in fp32; its input stays.
-    fn rms_norm(&self, p: &mut Builder, site: &'static Site) -> Tensor {
+    /// A block over states of `element` bytes, which stay the caller's.
+    fn text_layer(&self, p: &mut Builder, element: u64, bias: &mut Option<Tensor>) -> Tensor {
+        let attended = self.text_attention(p, element, bias);
+        self.text_feed_forward(p, attended, element)
+    }
+
+    /// An RMS norm in fp32 of states of `element` bytes, which stay.
+    fn rms_norm(&self, p: &mut Builder, site: &'static Site, element: u64) -> Tensor {
         let states = self.states();
         let statistics = &[states[0], states[1]];
-        let wide = (self.act != FP32).then(|| p.alloc(&NORM_FP32, &states, FP32));
+        let wide = (element != FP32).then(|| p.alloc(&NORM_FP32, &states, FP32));
         let square = p.alloc(&NORM_FP32, &states, FP32);
         if let Some(wide) = wide {
             p.release(wide);
@@ -162,27 +176,39 @@ impl Forward<'_> {
     }
 
     /// Attention and its residual; the input stays the caller's.
-    fn text_attention(&self, p: &mut Builder) -> Tensor {
+    fn text_attention(&self, p: &mut Builder, element: u64, shared: &mut Option<Tensor>) -> Tensor {
         let (hidden, width) = (self.encoder.hidden, self.encoder.heads * self.encoder.head);
         p.phase("attention");
-        let normed = self.rms_norm(p, &NORMED);
+        let normed = self.rms_norm(p, &NORMED, element);
         let qkv = [(); 3].map(|()| self.linear(p, &QKV, &self.inner(), hidden, width));
-        let bias = self.position_bias(p);
+        let bias = shared.unwrap_or_else(|| self.position_bias(p));
         let scores = [("batch", self.batch), ("heads", self.encoder.heads), ("queries", self.tokens), ("keys", self.tokens)];
-        let joined = p.alloc(&BIAS, &scores, self.act);
+        let joined = self.encoder.masked.then(|| p.alloc(&BIAS, &scores, self.act));
         let attended = self.scored(p, &scores);
         let flat = p.alloc(&ATTENTION, &self.inner(), self.act);
         p.release(attended);
-        p.release(joined);
+        if let Some(joined) = joined {
+            p.release(joined);
+        }
         let out = self.linear(p, &ATTENTION, &self.states(), width, hidden);
         p.release(flat);
         for tensor in qkv {
             p.release(tensor);
         }
-        p.release(bias);
-        let sum = p.alloc(&STATES, &self.states(), self.act);
+        if self.encoder.shared_bias {
+            *shared = Some(bias);
+        } else {
+            p.release(bias);
+        }
+        let mut sum = p.alloc(&STATES, &self.states(), element);
         p.release(normed);
         p.release(out);
+        if self.fp16 && element != FP32 {
+            // `T5Block` bounds fp16 sums.
+            let bounded = p.alloc(&STATES, &self.states(), element);
+            p.release(sum);
+            sum = bounded;
+        }
         sum
     }
 
@@ -265,43 +291,46 @@ impl Forward<'_> {
         y
     }
 
-    /// The gated feed-forward layer and its residual; drops `x`.
-    fn text_feed_forward(&self, p: &mut Builder, x: Tensor) -> Tensor {
+    /// The feed-forward layer and its residual; drops `x`.
+    fn text_feed_forward(&self, p: &mut Builder, x: Tensor, element: u64) -> Tensor {
         let (hidden, ffn) = (self.encoder.hidden, self.encoder.ffn);
         p.phase("feed_forward");
-        let normed = self.rms_norm(p, &NORMED);
-        let gate = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
-        // GELU written out: half of the input, then the other factor in steps, each a new tensor.
-        let half = p.alloc(&FFN, &self.hidden(), self.act);
-        let mut factor = p.alloc(&FFN, &self.hidden(), self.act);
-        for _ in 0..5 {
-            let next = p.alloc(&FFN, &self.hidden(), self.act);
-            p.release(factor);
-            factor = next;
-        }
-        let activated = p.alloc(&FFN, &self.hidden(), self.act);
-        for tensor in [half, factor, gate] {
-            p.release(tensor);
-        }
-        let mut product = activated;
-        if self.encoder.gated {
-            let up = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
-            let gated = p.alloc(&FFN, &self.hidden(), self.act);
-            product = gated;
-            let out = self.linear(p, &STATES, &self.states(), ffn, hidden);
-            for tensor in [product, activated, up] {
+        let normed = self.rms_norm(p, &NORMED, element);
+        let first = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
+        let mut held = Vec::new();
+        let mut product = if self.encoder.gated {
+            // GELU written out: half of the input, then the other factor in steps, each a new tensor.
+            let half = p.alloc(&FFN, &self.hidden(), self.act);
+            let mut factor = p.alloc(&FFN, &self.hidden(), self.act);
+            for _ in 0..5 {
+                let next = p.alloc(&FFN, &self.hidden(), self.act);
+                p.release(factor);
+                factor = next;
+            }
+            let activated = p.alloc(&FFN, &self.hidden(), self.act);
+            for tensor in [half, factor, first] {
                 p.release(tensor);
             }
-            return self.close(p, x, normed, out);
+            let up = self.linear(p, &FFN, &self.hidden(), hidden, ffn);
+            held.extend([activated, up]);
+            p.alloc(&FFN, &self.hidden(), self.act)
+        } else {
+            // T5 1.0 has a rectifier.
+            let activated = p.alloc(&FFN, &self.hidden(), self.act);
+            p.release(first);
+            activated
+        };
+        let last = if self.fp16 { FP32 } else { self.act };
+        if last != self.act {
+            let wide = p.alloc(&FFN, &self.hidden(), last);
+            p.release(product);
+            product = wide;
         }
-        let out = self.linear(p, &STATES, &self.states(), ffn, hidden);
-        p.release(product);
-        self.close(p, x, normed, out)
-    }
-
-    fn close(&self, p: &mut Builder, x: Tensor, normed: Tensor, out: Tensor) -> Tensor {
-        p.release(normed);
-        let sum = p.alloc(&STATES, &self.states(), self.act);
+        let out = self.linear_in(p, &STATES, &self.states(), [ffn, hidden], last);
+        for tensor in [product].into_iter().chain(held).chain([normed]) {
+            p.release(tensor);
+        }
+        let sum = p.alloc(&STATES, &self.states(), last);
         p.release(out);
         p.release(x);
         sum

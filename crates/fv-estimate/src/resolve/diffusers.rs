@@ -318,7 +318,8 @@ fn components(context: &Context<'_>, offload: Offload, offloaded_by: Provenance,
         let (precision, by) = match role {
             // Wan's transformer lists modules that stay in fp32.
             Role::Transformer | Role::Transformer2 => (Precision { keep_fp32: context.family() == "wan", ..plain(base) }, base_by),
-            Role::TextEncoder | Role::TextEncoder2 => (plain(base), base_by),
+            // T5 lists a matrix that stays in fp32 beside fp16.
+            Role::TextEncoder | Role::TextEncoder2 => (Precision { keep_fp32: base == Dtype::Fp16, ..plain(base) }, base_by),
             Role::ImageEncoder => (plain(image.0), image.1),
             Role::Vae | Role::AudioVae => (plain(vae.0), vae.1),
         };

@@ -468,6 +468,8 @@ mod tests {
             gated: true,
             tokens: 0,
             geometry: true,
+            shared_bias: false,
+            masked: true,
         };
         Wan { dit, dit2, vae: Vae::WAN21, halves: Halves::Decoder, text: Some(text), image: None }
     }
