@@ -8,7 +8,7 @@ use fv_spec::request::Request;
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
-use crate::wan;
+use crate::{ltx_video, wan};
 
 /// A request lowered: its program, and what it needs outside the device.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub trait Family: Sync {
 }
 
 /// Every family with rules.
-pub static FAMILIES: [&dyn Family; 1] = [&wan::Wan];
+pub static FAMILIES: [&dyn Family; 2] = [&wan::Wan, &ltx_video::LtxVideo];
 
 /// The family called `id`.
 pub fn find(id: &str) -> Option<&'static dyn Family> {

@@ -24,6 +24,7 @@ pub mod estimate;
 pub mod evidence;
 pub mod family;
 pub mod heuristics;
+pub mod ltx_video;
 pub mod modules;
 pub mod pinned;
 pub mod place;
