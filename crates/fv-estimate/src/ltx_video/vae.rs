@@ -6,7 +6,7 @@
 //! what upsampling makes of it, and scales and shifts normed features by a timestep.
 
 use crate::modules::FP32;
-use crate::modules::maps::{Map, convolution_workspace, spans};
+use crate::modules::maps::{Map, convolution_workspace, reduction_buffer, spans};
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Site, Tensor, sites};
@@ -21,6 +21,7 @@ sites! { "ltx_video.vae.convolution":
 sites! { "ltx_video.vae.norm":
     NORM_FP32 "norm in fp32" Activation;
     STATISTICS "norm statistics" Activation;
+    REDUCTION "buffer of a sum over channels" Workspace;
     NORMED "normed features" Activation;
     MODULATED "features scaled and shifted" Activation;
     ACTIVATED "activated features" Activation;
@@ -253,6 +254,7 @@ impl Coder<'_> {
             p.release(wide);
         }
         let variance = statistics.alloc(p, &STATISTICS);
+        reduction_buffer(p, &REDUCTION, m);
         p.release(square);
         let shifted = statistics.alloc(p, &STATISTICS);
         let root = statistics.alloc(p, &STATISTICS);
@@ -481,14 +483,23 @@ impl Coder<'_> {
         let filled = m.with(m.channels, m.frames + time - 1);
         let small = filled.with(channels, filled.frames / time).sized(m.height / height, m.width / width);
         let joined = filled.alloc(p, &PADDED);
-        let apart = filled.alloc(p, &FOLDED);
+        // All frames of a channel put into channels are already in order.
+        let in_order = small.frames == 1 && height * width == 1;
+        let apart = (!in_order).then(|| filled.alloc(p, &FOLDED));
         let mean = small.alloc(p, &SHORTCUT);
-        p.release(apart);
+        if let Some(apart) = apart {
+            p.release(apart);
+        }
         let narrow = filled.with(channels / by.iter().product::<u64>(), filled.frames);
         let y = self.convolve(p, filled, narrow, CUBE, true);
         p.release(joined);
-        let together = small.alloc(p, &FOLDED);
-        p.release(y);
+        let together = if in_order {
+            y
+        } else {
+            let together = small.alloc(p, &FOLDED);
+            p.release(y);
+            together
+        };
         let sum = small.alloc(p, &FEATURES);
         p.release(together);
         p.release(mean);

@@ -77,6 +77,26 @@ pub fn convolution_workspace(p: &mut Builder, site: &'static Site, x: Map, y: Ma
     p.touch(site, &[("input, output and weights", copies + CUDNN_HEADER / x.element)], x.element);
 }
 
+/// The buffer of PyTorch's sum over the channels of `m`, whose positions lie next to each other in memory: threads take up to
+/// four positions at once, and where each would add up 256 values or more, several blocks share a position and leave their parts
+/// in a buffer (`setReduceConfig` of `ATen/native/cuda/Reduce.cuh`, seen in `tests/data/families`).
+pub fn reduction_buffer(p: &mut Builder, site: &'static Site, m: Map) {
+    /// Threads of a block and positions that they lie along, multiprocessors of an H200 and threads of one.
+    const THREADS: [u64; 4] = [512, 32, 132, 2048];
+    let [threads, columns, processors, resident] = THREADS;
+    let together = [4, 2].into_iter().find(|n| (m.frames * m.height * m.width).is_multiple_of(*n)).unwrap_or(1);
+    let values = m.channels.div_ceil(threads / together / columns);
+    let blocks = m.positions().div_ceil(columns * together);
+    let target = processors * (resident * together / threads);
+    if values < 256 || blocks > target || blocks == 0 {
+        return;
+    }
+    let parts = target.div_ceil(blocks).min(values.div_ceil(16)).max(values.div_ceil(256));
+    if parts > 1 {
+        p.touch(site, &[("positions", m.positions()), ("parts", parts), ("values of a part", columns * together)], FP32);
+    }
+}
+
 /// The extents of tiles along one axis and how many there are of each: `tile` long, `stride` apart, cut off at the end.
 pub fn spans(extent: u64, tile: u64, stride: u64) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
