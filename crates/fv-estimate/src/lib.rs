@@ -25,6 +25,7 @@ pub mod evidence;
 pub mod family;
 pub mod heuristics;
 pub mod hunyuan_video;
+pub mod ltx_video;
 pub mod minimax_h3;
 pub mod mochi;
 pub mod modules;

@@ -74,7 +74,7 @@ impl Case {
             "slice" | "slice=True" => self.sliced = true,
             "slice=False" => self.sliced = false,
             "mask" => self.masked = true,
-            "expand_timesteps" => self.expand_timesteps = true,
+            "expand_timesteps" | "row" | "timesteps" => self.expand_timesteps = true,
             _ => {
                 if let Some(n) = value("params=").and_then(|n| n.parse().ok()) {
                     self.parameters = Some(n);

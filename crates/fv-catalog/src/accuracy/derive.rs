@@ -41,7 +41,7 @@ fn uncovered<T>(why: impl Into<String>) -> Result<T, Why> {
 }
 
 /// A component of the catalog by the name that a benchmark gives it, the role that it has, and a model that uses it.
-fn find<'a>(catalog: &'a Catalog, name: &str) -> Option<(&'a ExpandedComponent, Role, &'a Model)> {
+fn find<'a>(catalog: &'a Catalog, name: &str, parameters: Option<u64>) -> Option<(&'a ExpandedComponent, Role, &'a Model)> {
     let uses = || {
         catalog.models.values().flat_map(|model| {
             let overrides = model.examples.iter().flat_map(|example| &example.components);
@@ -52,21 +52,30 @@ fn find<'a>(catalog: &'a Catalog, name: &str) -> Option<(&'a ExpandedComponent, 
     };
     // A component may serve several families, and benchmarks shorten names: the covered family, then the shortest id.
     let called = |id: &str| id == name || id.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
-    uses()
-        .filter(|(one, ..)| called(&one.component))
-        .min_by_key(|(one, _, model)| (one.component.len(), family::find(&model.memory_rules).is_none()))
+    // Or they leave out a version in the middle; the number of parameters tells which.
+    let shortened = |id: &str| {
+        let mut words = id.split('-');
+        name.split('-').all(|word| words.any(|other| other == word))
+    };
+    let counted = |one: &ExpandedComponent| parameters.is_none_or(|n| n == one.parameter_count.get());
+    let first = |called: &dyn Fn(&str) -> bool| {
+        uses()
+            .filter(|(one, ..)| called(&one.component))
+            .min_by_key(|(one, _, model)| (!counted(one), one.component.len(), family::find(&model.memory_rules).is_none()))
+    };
+    first(&called).or_else(|| first(&shortened))
 }
 
 fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
     let name = bare(&row.component);
     let name = name.strip_suffix("-cast").or_else(|| name.strip_suffix("-loaded")).unwrap_or(name);
-    let Some((component, role, model)) = find(catalog, name) else {
+    let case = Case::read(&row.case).map_err(Why::Malformed)?;
+    let Some((component, role, model)) = find(catalog, name, case.parameters) else {
         return uncovered(format!("the catalog has no component `{name}`"));
     };
     let Some(family) = family::find(&model.memory_rules) else {
         return uncovered(format!("no rule covers {} x diffusers", model.memory_rules));
     };
-    let case = Case::read(&row.case).map_err(Why::Malformed)?;
     if let Some(word) = case.unknown.first() {
         return uncovered(format!("`{word}` in the case means nothing here"));
     }

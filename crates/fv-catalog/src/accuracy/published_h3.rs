@@ -28,7 +28,8 @@ fn weights(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), 
     let count = |role| h3.components.get(&role).map_or(0, |component| component.parameter_count.get());
     use fv_spec::authored::Role;
     let (encoder, vae, audio) = (2 * count(Role::TextEncoder), 4 * count(Role::Vae), 4 * count(Role::AudioVae));
-    let small = h3.components.get(&Role::Transformer).and_then(|dit| dit.alternatives.first()).map_or(0, |dit| 2 * dit.parameter_count.get());
+    let small =
+        h3.components.get(&Role::Transformer).and_then(|dit| dit.alternatives.first()).map_or(0, |dit| 2 * dit.parameter_count.get());
     let gated = trim.components.get(&Role::Transformer).map_or(0, |dit| 2 * dit.parameter_count.get());
     let decoder = vae - 4 * ENCODER;
     let plain = "parameters of the catalog times bytes of a value";
@@ -40,7 +41,9 @@ fn weights(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), 
         "MiniMax H3 sum" => (encoder + small + vae + audio, plain),
         "MiniMax H3 FastH3 sum" => (encoder + gated + vae + audio, "the same with the whole modulation and gates"),
         "MiniMax H3 autocast fp16 weight cache" => (decoder / 2, "half-precision copies of the decoder's weights"),
-        "H3 text encoder NVFP4" => (nvfp4(count(Role::TextEncoder)), "half a byte a value, a scale byte for sixteen, embedding and vision tower in bf16"),
+        "H3 text encoder NVFP4" => {
+            (nvfp4(count(Role::TextEncoder)), "half a byte a value, a scale byte for sixteen, embedding and vision tower in bf16")
+        }
         "H3 text encoder FP8 (projected)" => (encoder - MATRICES, "a byte a value of the matrices; scales are left out"),
         _ => return Err("another engine, and weights in a storage whose layout is not stated".to_owned()),
     };
@@ -69,7 +72,9 @@ fn notes(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), St
         }
         _ if setting.starts_with("12 resident") => "; its variables are not all published",
         _ if setting.starts_with("cached") || setting.starts_with("FP8") => {
-            return Err("the text encoder is whole on the device, and how it is expanded is not published: the peak is in conditioning".to_owned());
+            return Err(
+                "the text encoder is whole on the device, and how it is expanded is not published: the peak is in conditioning".to_owned()
+            );
         }
         _ => return Err("profiling and capture were on".to_owned()),
     };
@@ -82,5 +87,9 @@ fn notes(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), St
     let workload = Workload::evaluate(model, example, &request, &Overrides { env, ..Overrides::default() }, &catalog.rules, false)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let peaks = workload.peaks().ok_or("not covered")?[StageName::Denoising as usize];
-    Ok((peaks, false, format!("denoising, derived from what the notes say of unreleased code; the measured checkpoint is a private predecessor{remark}")))
+    Ok((
+        peaks,
+        false,
+        format!("denoising, derived from what the notes say of unreleased code; the measured checkpoint is a private predecessor{remark}"),
+    ))
 }

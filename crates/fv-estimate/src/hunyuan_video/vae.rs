@@ -386,7 +386,11 @@ impl Coder {
         // Every tile but the first leaves its first frame out, and what it has in common with the next.
         let scale = |frames: u64| if encode { (frames - 1) / TEMPORAL + 1 } else { (frames - 1) * TEMPORAL + 1 };
         let stride = if encode { stride / TEMPORAL } else { stride * TEMPORAL };
-        let kept: u64 = sizes.iter().enumerate().map(|(i, size)| if i == 0 { scale(*size).min(stride + 1) } else { (scale(*size) - 1).min(stride) }).sum();
+        let kept: u64 = sizes
+            .iter()
+            .enumerate()
+            .map(|(i, size)| if i == 0 { scale(*size).min(stride + 1) } else { (scale(*size) - 1).min(stride) })
+            .sum();
         let whole = self.map(p, &DECODED, Map { frames: kept, ..out });
         p.release_list(parts);
         whole

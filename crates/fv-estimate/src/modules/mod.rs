@@ -5,12 +5,16 @@
 //! * [`encoder`]: text and image encoders of the catalog; [`transformers_text`] is how transformers runs them for diffusers
 //!   (Llama and CLIP's text encoder in `transformers_llama`),
 //!   `fastvideo_text` and `vision` how FastVideo does.
+//! * [`maps`]: feature maps of video autoencoders, and what a convolution needs beside them.
+//! * [`pipeline`]: what diffusers' pipelines have in common.
 //! * [`standalone`]: one component on its own, as benchmarks measure it.
 //! * [`weights_only`]: what is known of a model without a rule.
 
 pub mod encoder;
 pub(crate) mod fastvideo_text;
+pub mod maps;
 pub mod parameter;
+pub mod pipeline;
 pub mod residency;
 pub mod standalone;
 mod transformers_llama;

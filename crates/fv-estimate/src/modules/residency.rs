@@ -365,6 +365,19 @@ impl Streams {
         }
     }
 
+    /// Runs so many like blocks, group by group where their weights pass by, and ends the forward pass.
+    pub fn run(&mut self, p: &mut Builder, blocks: u64, block: impl Fn(&mut Builder, &Self)) {
+        let resident = self.resident().min(blocks);
+        p.repeat_sampled(resident, 2, 0, |p| block(p, self));
+        p.repeat_sampled((blocks - resident).div_ceil(self.group()), 2, 0, |p| {
+            p.phase("weights_in");
+            self.begin_group(p);
+            p.repeat_sampled(self.group(), 2, 0, |p| block(p, self));
+            self.end_group(p);
+        });
+        self.end(p);
+    }
+
     /// The forward pass ends. Where blocks follow each other in a circle, the first is already back.
     pub fn end(&mut self, p: &mut Builder) {
         if let Kind::Blocks { rest_list, current, kept, .. } = &self.kind {

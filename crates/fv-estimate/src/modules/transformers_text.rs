@@ -268,14 +268,25 @@ impl Forward<'_> {
         // In a narrower type, copies of query, key and value; then the scaled query.
         let copies: Vec<Tensor> = (0..if narrow { 4 } else { 1 }).map(|_| p.alloc(&WIDE, &inner, FP32)).collect();
         let scaled_key = p.alloc(&WIDE, &inner, FP32);
+        // Heads of several prompts are put together for the product.
+        let together = |p: &mut Builder, count: usize| {
+            (0..if self.batch > 1 { count } else { 0 }).map(|_| p.alloc(&WIDE, &inner, FP32)).collect::<Vec<_>>()
+        };
+        let products = together(p, 2);
         let raw = p.alloc(&SCORES, scores, FP32);
-        p.release(scaled_key);
+        for tensor in products.into_iter().rev().chain([scaled_key]) {
+            p.release(tensor);
+        }
         let soft = p.alloc(&SCORES, scores, FP32);
         // Rows without any allowed key are found through a mask.
         p.touch(&SCORES, scores, 1);
         p.release(raw);
         let returned = narrow.then(|| p.alloc(&SCORES, scores, self.act));
+        let value = together(p, 1);
         let mut y = p.alloc(&ATTENTION, &inner, FP32);
+        for tensor in value {
+            p.release(tensor);
+        }
         if narrow {
             let cast = p.alloc(&ATTENTION, &inner, self.act);
             p.release(y);

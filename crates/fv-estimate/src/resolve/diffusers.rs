@@ -352,33 +352,38 @@ fn components(context: &Context<'_>, offload: Offload, offloaded_by: Provenance,
     out
 }
 
+/// Height and width of tiles and their distance, as each class has them.
+fn tile_sizes(family: &str) -> Option<[u32; 4]> {
+    match family {
+        "wan" | "hunyuan_video" | "mochi" | "minimax_h3" => Some([256, 256, 192, 192]),
+        "ltx_video" => Some([512, 512, 448, 448]),
+        _ => None,
+    }
+}
+
 fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
-    const SIZES: [(&str, u32); 4] = [
-        ("tile_sample_min_height", 256),
-        ("tile_sample_min_width", 256),
-        ("tile_sample_stride_height", 192),
-        ("tile_sample_stride_width", 192),
-    ];
+    const SIZES: [&str; 4] = ["tile_sample_min_height", "tile_sample_min_width", "tile_sample_stride_height", "tile_sample_stride_width"];
+    let defaults = tile_sizes(context.family());
     // MiniMax H3's class tiles unless it is told not to.
     let (on, by) = book.flag("vae_tiling", context.family() == "minimax_h3");
     if !on {
-        let given: Vec<String> = SIZES.iter().filter(|(name, _)| book.given(name).is_some()).map(|(name, _)| book.written(name)).collect();
+        let given: Vec<String> = SIZES.iter().filter(|name| book.given(name).is_some()).map(|name| book.written(name)).collect();
         if !given.is_empty() {
             book.note(format!("tile sizes have no effect: vae_tiling is off: {}", given.join(", ")));
         }
-        for (name, _) in SIZES {
+        for name in SIZES {
             book.silence(name);
         }
         book.derive("tiling", Value::Null, by);
         return None;
     }
-    let known = matches!(context.family(), "wan" | "hunyuan_video" | "mochi" | "minimax_h3");
-    if !known && SIZES.iter().any(|(name, _)| book.given(name).is_none()) {
+    if defaults.is_none() && SIZES.iter().any(|name| book.given(name).is_none()) {
         book.unmodelled(&book.written("vae_tiling"), &format!("the tile sizes of {} in diffusers are not known here", context.family()));
         book.derive("tiling", Value::Null, by);
         return None;
     }
-    let [height, width, stride_height, stride_width] = SIZES.map(|(name, default)| book.count(name, default).0);
+    let mut defaults = defaults.unwrap_or_default().into_iter();
+    let [height, width, stride_height, stride_width] = SIZES.map(|name| book.count(name, defaults.next().unwrap_or(0)).0);
     let compression = context.geometry(Role::Vae, "spatial_compression").unwrap_or(1);
     check_tile("tile_sample_min_height", height, "tile_sample_stride_height", stride_height, compression, book);
     check_tile("tile_sample_min_width", width, "tile_sample_stride_width", stride_width, compression, book);

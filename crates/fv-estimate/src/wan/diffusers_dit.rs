@@ -7,6 +7,7 @@
 
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
 use crate::modules::FP32;
+use crate::modules::maps::{CUDNN_HEADER, pad8};
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::Attention;
@@ -425,15 +426,7 @@ impl Forward {
             let y = self.block(p, streams, x);
             p.rebind(x, y);
         };
-        let resident = streams.resident().min(self.dit.blocks);
-        p.repeat_sampled(resident, 2, 0, |p| block(p, streams));
-        p.repeat_sampled((self.dit.blocks - resident).div_ceil(streams.group()), 2, 0, |p| {
-            p.phase("weights_in");
-            streams.begin_group(p);
-            p.repeat_sampled(streams.group(), 2, 0, |p| block(p, streams));
-            streams.end_group(p);
-        });
-        streams.end(p);
+        streams.run(p, self.dit.blocks, block);
 
         p.phase("head");
         let table = if self.keep_fp32 { FP32 } else { act };
@@ -457,12 +450,4 @@ impl Forward {
         }
         prediction
     }
-}
-
-/// What cuDNN adds to a workspace besides the copies: 16 to 147 bytes in the recorded traces.
-pub(super) const CUDNN_HEADER: u64 = 146;
-
-/// cuDNN's channels-last kernels take channels eight at a time.
-pub(super) fn pad8(channels: u64) -> u64 {
-    channels.div_ceil(8) * 8
 }

@@ -7,9 +7,9 @@
 //! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
 //! output grows.
 
-use super::diffusers_dit::{CUDNN_HEADER, pad8};
 use super::geometry::{Latent, Vae};
 use crate::modules::FP32;
+use crate::modules::maps::{CUDNN_HEADER, pad8, spans};
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -996,19 +996,4 @@ impl Encoded {
         }
         p.release_list(self.casts);
     }
-}
-
-/// The extents of tiles along one axis and how many there are of each: `tile` long, `stride` apart, cut off at the end.
-pub(super) fn spans(extent: u64, tile: u64, stride: u64) -> Vec<(u64, u64)> {
-    let mut spans: Vec<(u64, u64)> = Vec::new();
-    let mut at = 0;
-    while at < extent {
-        let size = tile.min(extent - at);
-        match spans.last_mut() {
-            Some((last, many)) if *last == size => *many += 1,
-            _ => spans.push((size, 1)),
-        }
-        at += stride.max(1);
-    }
-    spans
 }

@@ -9,9 +9,9 @@
 //! Unlike diffusers' class, the rotary embedding is applied to query and key together in fp32 with every product written out:
 //! it is the peak, 28 hidden states for dense attention whatever the width of the feed-forward layer.
 
-use super::diffusers_dit::{CUDNN_HEADER, pad8};
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
 use crate::modules::FP32;
+use crate::modules::maps::{CUDNN_HEADER, pad8};
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Dims, List, Site, Tensor, sites};
 use crate::settings::Attention;

@@ -11,8 +11,9 @@
 
 use fv_spec::authored::Dtype;
 
-use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts, spans};
+use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts};
 use super::geometry::{Latent, Vae};
+use crate::modules::maps::spans;
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, List, Tensor, sites};
 use crate::settings::{Precision, Tiling};

@@ -1,0 +1,113 @@
+//! Feature maps of video autoencoders, the workspaces of their convolutions, and tiles.
+
+use super::FP32;
+use crate::program::{Builder, Dims, Site, Tensor};
+
+/// Extents of a feature map and bytes of its elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Map {
+    /// Videos.
+    pub batch: u64,
+    /// Channels.
+    pub channels: u64,
+    /// Frames.
+    pub frames: u64,
+    /// Rows.
+    pub height: u64,
+    /// Columns.
+    pub width: u64,
+    /// Bytes of an element.
+    pub element: u64,
+}
+
+impl Map {
+    /// A tensor of this map.
+    pub fn alloc(self, p: &mut Builder, site: &'static Site) -> Tensor {
+        let dims: Dims<'_> =
+            &[("batch", self.batch), ("channels", self.channels), ("frames", self.frames), ("height", self.height), ("width", self.width)];
+        p.alloc(site, dims, self.element)
+    }
+
+    /// With other channels and frames.
+    #[must_use]
+    pub fn with(self, channels: u64, frames: u64) -> Self {
+        Self { channels, frames, ..self }
+    }
+
+    /// With other sides.
+    #[must_use]
+    pub fn sized(self, height: u64, width: u64) -> Self {
+        Self { height, width, ..self }
+    }
+
+    /// In a type of `element` bytes.
+    #[must_use]
+    pub fn of(self, element: u64) -> Self {
+        Self { element, ..self }
+    }
+
+    /// A copy in fp32, where the map is in a narrower type.
+    pub fn wide(self, p: &mut Builder, site: &'static Site) -> Option<Tensor> {
+        (self.element != FP32).then(|| self.of(FP32).alloc(p, site))
+    }
+
+    fn positions(self) -> u64 {
+        self.batch * self.frames * self.height * self.width
+    }
+}
+
+/// What cuDNN adds to a workspace besides the copies: 16 to 147 bytes in the recorded traces.
+pub const CUDNN_HEADER: u64 = 146;
+
+/// cuDNN's channels-last kernels take channels eight at a time.
+pub fn pad8(channels: u64) -> u64 {
+    channels.div_ceil(8) * 8
+}
+
+/// The workspace of a convolution of `x` to `y` with `kernel` values a channel pair: copies of input, output and weights in
+/// channels-last order (`tests/data/wan/ops.csv`). Convolutions of pixels and of single positions take none.
+pub fn convolution_workspace(p: &mut Builder, site: &'static Site, x: Map, y: Map, kernel: u64) {
+    const RGB: u64 = 3;
+    if kernel == 1 || x.channels == RGB {
+        return;
+    }
+    let pad = |channels: u64| if x.element == FP32 { channels } else { pad8(channels) };
+    let (inputs, outputs) = (pad(x.channels), pad(y.channels));
+    let copies = x.positions() * inputs + y.positions() * outputs + inputs * outputs * kernel;
+    p.touch(site, &[("input, output and weights", copies + CUDNN_HEADER / x.element)], x.element);
+}
+
+/// The buffer of PyTorch's sum over the channels of `m`, whose positions lie next to each other in memory: threads take up to
+/// four positions at once, and where each would add up 256 values or more, several blocks share a position and leave their parts
+/// in a buffer (`setReduceConfig` of `ATen/native/cuda/Reduce.cuh`, seen in `tests/data/families`).
+pub fn reduction_buffer(p: &mut Builder, site: &'static Site, m: Map) {
+    /// Threads of a block and positions that they lie along, multiprocessors of an H200 and threads of one.
+    const THREADS: [u64; 4] = [512, 32, 132, 2048];
+    let [threads, columns, processors, resident] = THREADS;
+    let together = [4, 2].into_iter().find(|n| (m.frames * m.height * m.width).is_multiple_of(*n)).unwrap_or(1);
+    let values = m.channels.div_ceil(threads / together / columns);
+    let blocks = m.positions().div_ceil(columns * together);
+    let target = processors * (resident * together / threads);
+    if values < 256 || blocks > target || blocks == 0 {
+        return;
+    }
+    let parts = target.div_ceil(blocks).min(values.div_ceil(16)).max(values.div_ceil(256));
+    if parts > 1 {
+        p.touch(site, &[("positions", m.positions()), ("parts", parts), ("values of a part", columns * together)], FP32);
+    }
+}
+
+/// The extents of tiles along one axis and how many there are of each: `tile` long, `stride` apart, cut off at the end.
+pub fn spans(extent: u64, tile: u64, stride: u64) -> Vec<(u64, u64)> {
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    while at < extent {
+        let size = tile.min(extent - at);
+        match spans.last_mut() {
+            Some((last, many)) if *last == size => *many += 1,
+            _ => spans.push((size, 1)),
+        }
+        at += stride.max(1);
+    }
+    spans
+}
