@@ -1,8 +1,9 @@
 //! Text and image encoders of the catalog.
 
 use fv_spec::compiled::ExpandedComponent;
+use fv_spec::units::Count;
 
-use super::parameter::{Parameter, plain};
+use super::parameter::{MAX_WIDTH, Parameter, counts, plain, within};
 
 /// A text or image encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,17 +32,24 @@ pub struct Encoder {
 pub const IMAGE_TOKENS: u64 = 257;
 
 impl Encoder {
-    /// Reads an encoder; `tokens` of its output where that does not depend on the request.
-    pub fn read(component: &ExpandedComponent, tokens: u64) -> Self {
-        let number = |name: &str| component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
+    /// Reads an encoder; `tokens` of its output where that does not depend on the request. `Err` names what is out of range or
+    /// does not agree. Within these ranges no product of an encoder's own extents overflows.
+    pub fn read(component: &ExpandedComponent, tokens: u64) -> Result<Self, String> {
+        let named = |what: &str| format!("{}: {what}", component.name);
+        let number = |name: &str| {
+            let value = component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
+            value.map(|value| within(&named(name), value, MAX_WIDTH)).transpose()
+        };
         let (hidden, ffn, heads, head) =
-            (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));
-        Self {
-            parameters: component.parameter_count.get(),
-            blocks: (
-                component.block_count.map_or(0, fv_spec::units::Count::get),
-                component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
-            ),
+            (number("hidden_size")?, number("ffn_size")?, number("num_attention_heads")?, number("attention_head_dim")?);
+        let parameters = component.parameter_count.get();
+        let (blocks, block) = (component.block_count.map_or(0, Count::get), component.block_parameter_count.map_or(0, Count::get));
+        if blocks > 0 {
+            counts(&component.name, blocks, block, parameters)?;
+        }
+        let encoder = Self {
+            parameters,
+            blocks: (blocks, block),
             geometry: hidden.is_some() && ffn.is_some() && heads.is_some() && head.is_some(),
             hidden: hidden.unwrap_or(0),
             ffn: ffn.unwrap_or(0),
@@ -49,7 +57,14 @@ impl Encoder {
             head: head.unwrap_or(0),
             gated: component.geometry.as_ref().and_then(|g| g.get("gated_ffn")).and_then(serde_json::Value::as_bool).unwrap_or(false),
             tokens,
+        };
+        // The matrices that every block has.
+        let inner = within(&named("width of all heads"), (encoder.heads * encoder.head).max(1), MAX_WIDTH)?;
+        let largest = encoder.hidden * inner.max(encoder.ffn);
+        if blocks > 0 && encoder.geometry && largest > block {
+            return Err(named(&format!("a block of {block} parameters has no place for a matrix of {largest}")));
         }
+        Ok(encoder)
     }
 }
 

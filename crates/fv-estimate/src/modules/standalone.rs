@@ -203,14 +203,14 @@ impl EncoderPass {
     pub fn read(component: &ExpandedComponent, role: Role, tokens: u64, asked: &Asked) -> Result<Box<dyn Pass>, Why> {
         let pass = match (role, asked.stage.as_str()) {
             (Role::TextEncoder | Role::TextEncoder2, "encode_prompt") if asked.tokens.is_some() => Self {
-                encoder: Encoder::read(component, 0),
+                encoder: Encoder::read(component, 0)?,
                 role,
                 batch: asked.batch,
                 tokens: asked.tokens.unwrap_or(tokens),
                 act: asked.act(Dtype::Bf16),
             },
             (Role::ImageEncoder, "encode_image") => Self {
-                encoder: Encoder::read(component, encoder::IMAGE_TOKENS),
+                encoder: Encoder::read(component, encoder::IMAGE_TOKENS)?,
                 role,
                 batch: asked.batch,
                 tokens: encoder::IMAGE_TOKENS,
