@@ -69,8 +69,6 @@ enum Offload {
 }
 
 pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -> Result<(Settings, Request), Vec<InputError>> {
-    book.authored(&context.example.base_config);
-    book.user(&context.overrides.set);
     let attention_from = environment(context, &mut book);
     let wan = context.family() == "wan";
 

@@ -243,8 +243,6 @@ impl Family {
 }
 
 pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -> Result<(Settings, Request), Vec<InputError>> {
-    book.authored(&context.example.base_config);
-    book.user(&context.overrides.set);
     environment(context, &mut book);
     let family = Family::of(context.family());
 

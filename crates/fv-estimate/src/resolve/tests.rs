@@ -584,6 +584,7 @@ mod fastvideo {
             ("generator/pipeline/output_type", json!("latent"), "output_type"),
             ("generator/pipeline/preset", json!("fast"), "preset"),
             ("default_request/runtime/enable_teacache", json!(true), "enable_teacache"),
+            ("streaming/x", json!(1), "streaming.x"),
         ] {
             unknown(&ask().config(path, value).fast(), name);
         }
@@ -594,7 +595,7 @@ mod fastvideo {
             ("generator/revision", json!("main")),
             ("default_request/runtime/enable_teacache", json!(false)),
             ("server/port", json!(1)),
-            ("streaming/x", json!(1)),
+            ("streaming/stream_mode", json!("av_fmp4")),
         ] {
             let settings = ask().config(path, value).fast();
             assert!(settings.unknown.is_empty(), "{path}: {:?}", settings.unknown);
