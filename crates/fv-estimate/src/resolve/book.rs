@@ -166,6 +166,10 @@ impl Book {
             match (self.lookup)(path) {
                 Some(Meaning::Key(key)) => self.give(key, value.clone(), Provenance::User, name.clone(), false),
                 Some(Meaning::Inert) => self.inert.push(name.clone()),
+                None if is_variable(name) => {
+                    let text = format!("{} is an environment variable and no setting: give it as one, with --env", json!(name));
+                    self.errors.push(InputError::new("unknown-key", text));
+                }
                 None => {
                     let near = nearest(path, &(self.names)());
                     let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
@@ -432,7 +436,7 @@ pub(super) fn nearest(written: &str, names: &[&'static str]) -> Vec<&'static str
 }
 
 /// `PYTORCH_*` and library variables that move memory, alike for every runtime on PyTorch.
-pub(super) fn library_environment(context: &Context<'_>, book: &mut Book) {
+pub(super) fn library_environment(context: &Context<'_>, compile: bool, gpus: u32, book: &mut Book) {
     const MATTERS: [&str; 6] = [
         "CUBLAS_WORKSPACE_CONFIG",
         "CUBLASLT_WORKSPACE_SIZE",
@@ -441,10 +445,36 @@ pub(super) fn library_environment(context: &Context<'_>, book: &mut Book) {
         "TORCH_BLAS_PREFER_CUBLASLT",
         "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
     ];
-    for name in MATTERS {
-        if let Some((text, provenance)) = context.env.get(name).filter(|(text, _)| !(name == "CUDA_MODULE_LOADING" && *text == "LAZY")) {
+    /// Variables of NCCL about logs, addresses and waiting. Others size its buffers or choose what has some.
+    const OF_NCCL: [&str; 7] = [
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+        "NCCL_DEBUG_SUBSYS",
+        "NCCL_SOCKET_",
+        "NCCL_TIMEOUT",
+    ];
+    /// Variables of the compiler about files, threads and logs. Others change what it makes.
+    const OF_INDUCTOR: [&str; 4] =
+        ["TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE"];
+    for (name, (text, provenance)) in &context.env {
+        let (matters, why, why_not) = if MATTERS.contains(name) {
+            (!(*name == "CUDA_MODULE_LOADING" && *text == "LAZY"), "it changes what the libraries hold and is not modelled", "")
+        } else if *name == "PYTORCH_HIP_ALLOC_CONF" {
+            (true, "builds for ROCm read it and others do not; what it says is not modelled", "")
+        } else if name.starts_with("NCCL_") && !OF_NCCL.iter().any(|known| name.starts_with(known)) {
+            (gpus > 1, "what NCCL holds is not modelled", "nothing is exchanged")
+        } else if name.starts_with("TORCHINDUCTOR_") && !OF_INDUCTOR.contains(name) {
+            (compile, "it changes what the compiler makes and is not modelled", "nothing is compiled")
+        } else {
+            continue;
+        };
+        if matters {
             book.report(name, *text, *provenance);
-            book.unmodelled(name, "it changes what the libraries hold and is not modelled");
+            book.unmodelled(name, why);
+        } else if !why_not.is_empty() {
+            book.note(format!("{name} has no effect: {why_not}"));
         }
     }
 }

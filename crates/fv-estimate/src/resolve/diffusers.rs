@@ -106,7 +106,7 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
     let pinned_rounding = matches!(offload, Offload::Blocks { pinned: true, .. } | Offload::Leaves { pinned: true });
     book.derive("pinned_rounding", pinned_rounding, offloaded_by);
     book.derive("pinned_host", false, Provenance::RuntimeDefault);
-    library_environment(context, &mut book);
+    library_environment(context, false, gpu_count, &mut book);
     let allocator = allocator::resolve(context, None, &mut book);
     book.close(Runtime::Diffusers.word());
     if !book.errors.is_empty() {

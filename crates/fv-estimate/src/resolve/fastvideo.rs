@@ -157,13 +157,14 @@ static ENVIRONMENT: &[Key] = &[
     Key::new("FASTVIDEO_TRACE_STEPS", &[], Text, Harmless),
 ];
 
-/// Variables about files, logs, launching, output, profiling and tests.
-const HARMLESS_PREFIXES: [&str; 29] = [
-    "FASTVIDEO_CONFIG_ROOT",
-    "FASTVIDEO_CONFIGURE_LOGGING",
+/// Variables about files, logs, launching, output, profiling and tests. What ends in `_` is the start of a name.
+const HARMLESS: [&str; 36] = [
     "FASTVIDEO_CACHE_ROOT",
-    "FASTVIDEO_COSMOS25_LOG",
+    "FASTVIDEO_CONFIGURE_LOGGING",
+    "FASTVIDEO_CONFIG_ROOT",
+    "FASTVIDEO_COSMOS25_LOG_KNOBS",
     "FASTVIDEO_DEBUG_NAN_CHECK",
+    "FASTVIDEO_ENGINE_ITERATION_TIMEOUT_S",
     "FASTVIDEO_EVAL_",
     "FASTVIDEO_EXTERNAL_LAUNCHER",
     "FASTVIDEO_FAD_",
@@ -171,24 +172,36 @@ const HARMLESS_PREFIXES: [&str; 29] = [
     "FASTVIDEO_FVD_",
     "FASTVIDEO_HCCL_",
     "FASTVIDEO_HOST_IP",
-    "FASTVIDEO_LOG",
+    "FASTVIDEO_LOGGING_",
+    "FASTVIDEO_LOG_ALL_PROCESSES",
+    "FASTVIDEO_LOG_BATCHSIZE_INTERVAL",
     "FASTVIDEO_LOOPBACK_IP",
     "FASTVIDEO_MEMORY_REPORT",
     "FASTVIDEO_MLX_",
-    "FASTVIDEO_NCCL_",
+    // The client's name for the model.
+    "FASTVIDEO_MODEL",
+    "FASTVIDEO_NCCL_SO_PATH",
     "FASTVIDEO_NVENC_",
-    "FASTVIDEO_NVTX_",
+    "FASTVIDEO_NVTX_PROFILE",
     "FASTVIDEO_OUTPUT_PIX_FMT",
     "FASTVIDEO_PHYSICS_IQ_",
     "FASTVIDEO_STAGE_LOGGING",
     "FASTVIDEO_TEST_",
-    "FASTVIDEO_TORCH_PROFIL",
+    "FASTVIDEO_TORCH_PROFILER_",
+    "FASTVIDEO_TORCH_PROFILE_MODEL_LOADING",
+    "FASTVIDEO_TORCH_PROFILE_REGIONS",
+    "FASTVIDEO_TRACE_FUNCTION",
     "FASTVIDEO_ULYSSES_A2A_LONG_TRAINING",
     "FASTVIDEO_VBENCH_",
     "FASTVIDEO_VIDEO_CODEC",
     "FASTVIDEO_WORKER_MULTIPROC_METHOD",
     "FASTVIDEO_X264_",
 ];
+
+/// Whether a variable says nothing about memory.
+pub(super) fn harmless(name: &str) -> bool {
+    HARMLESS.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { name == *known })
+}
 
 /// Variables that one family alone reads.
 const OF_ONE_FAMILY: [(&str, &str); 6] = [
@@ -272,16 +285,8 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
     }
     interactions(&ranks, compile, gathered || shard > 1, streamed, &mut book);
     book.derive("compile", compile, compiled_by);
-    if let Some(key) =
-        ["vae_parallel_decode", "vae_parallel_encode"].into_iter().find(|key| book.given(key).is_some_and(|g| g.value == json!(true)))
-    {
-        if context.family() != "minimax_h3" {
-            book.note(format!("{} has no effect on {}", book.written(key), context.family()));
-        } else if ranks.sequence > 1 {
-            book.unmodelled(&book.written(key), "decoding in parallel is not modelled");
-        }
-    }
-    library_environment(context, &mut book);
+    parallel_vae(context, &ranks, &mut book);
+    library_environment(context, compile, ranks.gpus, &mut book);
     let allowed = cap(&mut book);
     let allocator = allocator::resolve(context, allowed, &mut book);
     book.close(Runtime::FastVideo.word());
@@ -321,7 +326,7 @@ fn environment(context: &Context<'_>, book: &mut Book) {
             alias(name, text, *provenance, book);
         } else if let Some(key) = ENVIRONMENT.iter().find(|key| key.name == *name) {
             book.environment(key, name, text, *provenance);
-        } else if HARMLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        } else if harmless(name) {
             book.report(name, *text, *provenance);
         } else if let Some((_, family)) = OF_ONE_FAMILY.iter().find(|(prefix, _)| name.starts_with(prefix)) {
             book.report(name, *text, *provenance);
@@ -825,6 +830,19 @@ fn tiling(context: &Context<'_>, family: &Family, ranks: &Ranks, book: &mut Book
         book.given("vae_tiling").or(book.given("vae_config.use_tiling")).map_or(cache_by, |given| given.provenance),
     );
     (Some(tiling), false)
+}
+
+/// Coding of one video by several ranks, which H3 alone has.
+fn parallel_vae(context: &Context<'_>, ranks: &Ranks, book: &mut Book) {
+    for name in ["vae_parallel_decode", "vae_parallel_decode_strategy", "vae_parallel_encode"] {
+        let Some(given) = book.given(name).cloned() else { continue };
+        if context.family() != "minimax_h3" {
+            book.note(format!("{} has no effect on {}", given.written, context.family()));
+        } else if ranks.sequence > 1 && given.value == json!(true) {
+            book.unmodelled(&given.written, "decoding in parallel is not modelled");
+        }
+        book.report(name, given.value, given.provenance);
+    }
 }
 
 /// Guidance as the pipeline runs it, and whether the difference of the predictions is kept.

@@ -488,6 +488,11 @@ mod fastvideo {
             ("FASTVIDEO_STAGE_LOGGING", "1"),
             ("FASTVIDEO_LOGGING_LEVEL", "DEBUG"),
             ("FASTVIDEO_CACHE_ROOT", "/tmp"),
+            ("FASTVIDEO_LOG_ALL_PROCESSES", "1"),
+            ("FASTVIDEO_MODEL", "fastwan"),
+            ("FASTVIDEO_HOST_IP", "127.0.0.1"),
+            ("FASTVIDEO_NCCL_SO_PATH", "/lib/nccl.so"),
+            ("FASTVIDEO_TORCH_PROFILER_WITH_STACK", "1"),
             ("FASTVIDEO_DISABLE_FUSED_NORM", "1"),
             ("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "0"),
             ("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "1"),
@@ -499,6 +504,10 @@ mod fastvideo {
             ("FASTVIDEO_CUDA_MEMORY_CAP_GIB", "0"),
             ("FASTVIDEO_NVFP4_MM_BACKEND", "cutlass"),
             ("CUDA_MODULE_LOADING", "LAZY"),
+            ("NCCL_BUFFSIZE", "8388608"),
+            ("NCCL_DEBUG", "INFO"),
+            ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
+            ("TORCHINDUCTOR_CACHE_DIR", "/tmp"),
             ("CUDA_VISIBLE_DEVICES", "0"),
             ("HF_HOME", "/tmp"),
         ] {
@@ -507,6 +516,13 @@ mod fastvideo {
         }
         for (name, value) in [
             ("FASTVIDEO_SOMETHING_NEW", "1"),
+            // Longer than a name that is known.
+            ("FASTVIDEO_LOGITS_CHUNK", "1"),
+            ("FASTVIDEO_HOST_IPC_BUFFERS", "1"),
+            ("FASTVIDEO_NCCL_BUFFERS", "1"),
+            ("FASTVIDEO_TORCH_PROFILE_REGIONS_EVERYWHERE", "1"),
+            ("FASTVIDEO_VIDEO_CODEC_BUFFERS", "1"),
+            ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True"),
             ("FASTVIDEO_FSDP2_AUTOWRAP", "1"),
             ("FASTVIDEO_RAY_PER_WORKER_GPUS", "0.5"),
             ("FASTVIDEO_TRACE_ACTIVATIONS", "1"),
@@ -515,6 +531,14 @@ mod fastvideo {
         ] {
             unknown(&ask().env(name, value).fast(), name);
         }
+        for (name, value) in [("NCCL_BUFFSIZE", "8388608"), ("NCCL_MAX_NCHANNELS", "4")] {
+            noted(&ask().env(name, value).fast(), name);
+            unknown(&ask().set("num_gpus", json!(2)).env(name, value).fast(), name);
+        }
+        assert!(ask().set("num_gpus", json!(2)).env("NCCL_DEBUG_FILE", "/tmp/log").fast().unknown.is_empty());
+        let compiled = |name: &str| ask().set("enable_torch_compile", json!(true)).env(name, "1").fast();
+        unknown(&compiled("TORCHINDUCTOR_MAX_AUTOTUNE"), "TORCHINDUCTOR_MAX_AUTOTUNE");
+        assert!(compiled("TORCHINDUCTOR_COMPILE_THREADS").unknown.is_empty());
         let compiled = ask().set("enable_torch_compile", json!(true)).env("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "0").fast();
         unknown(&compiled, "FASTVIDEO_DISABLE_ATTENTION_COMPILE");
         unknown(&ask().set("num_gpus", json!(2)).env("FASTVIDEO_ULYSSES_A2A", "auto").fast(), "FASTVIDEO_ULYSSES_A2A");
