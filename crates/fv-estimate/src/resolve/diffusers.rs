@@ -361,9 +361,10 @@ fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
 }
 
 /// Tiles and strides are whole latent positions, and strides leave no gap.
-pub(super) fn check_tile(name: &str, tile: u32, stride_name: &str, stride: u32, compression: u32, book: &mut Book) {
+pub(super) fn check_tile(name: &'static str, tile: u32, stride_name: &'static str, stride: u32, compression: u32, book: &mut Book) {
     let compression = compression.max(1);
-    for (name, size) in [(name, tile), (stride_name, stride)] {
+    let (name, stride_name) = (book.written(name), book.written(stride_name));
+    for (name, size) in [(&name, tile), (&stride_name, stride)] {
         if size < compression || !size.is_multiple_of(compression) {
             book.error("invalid-value", format!("{name}: found {size}, allowed: multiples of {compression}"));
         }

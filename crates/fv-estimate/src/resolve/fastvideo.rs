@@ -811,11 +811,12 @@ fn tiling(context: &Context<'_>, family: &Family, ranks: &Ranks, book: &mut Book
         [context.geometry(Role::Vae, "spatial_compression").unwrap_or(1), context.geometry(Role::Vae, "temporal_compression").unwrap_or(1)];
     let temporal = temporal.then_some([num_frames, stride_frames]);
     let sizes = [
-        ("tile_sample_min_height", height, "tile_sample_stride_height", stride_height, compression[0]),
-        ("tile_sample_min_width", width, "tile_sample_stride_width", stride_width, compression[0]),
+        ("vae_config.tile_sample_min_height", height, "vae_config.tile_sample_stride_height", stride_height, compression[0]),
+        ("vae_config.tile_sample_min_width", width, "vae_config.tile_sample_stride_width", stride_width, compression[0]),
     ];
-    let frames =
-        temporal.map(|[tile, stride]| ("tile_sample_min_num_frames", tile, "tile_sample_stride_num_frames", stride, compression[1]));
+    let frames = temporal.map(|[tile, stride]| {
+        ("vae_config.tile_sample_min_num_frames", tile, "vae_config.tile_sample_stride_num_frames", stride, compression[1])
+    });
     for (name, tile, stride_name, stride, compression) in sizes.into_iter().chain(frames) {
         super::diffusers::check_tile(name, tile, stride_name, stride, compression, book);
     }

@@ -364,6 +364,15 @@ mod fastvideo {
         let errors = base.clone().set("vae_config.tile_sample_min_height", json!(100)).errors("fastvideo");
         error(&errors, "invalid-value", "multiples of 8");
         error(&errors, "conflict", "tile_sample_stride_height 192 is above");
+        // Under the name that was written, of several.
+        for (written, key) in [
+            ("vae_config.tile_sample_stride_height", "vae_config.tile_sample_stride_height"),
+            ("pipeline.experimental.vae_config.tile_sample_min_width", "vae_config.tile_sample_min_width"),
+            ("generator.pipeline.vae.tile_sample_stride_width", "vae_config.tile_sample_stride_width"),
+        ] {
+            let errors = base.clone().set(written, json!(100)).errors("fastvideo");
+            assert!(errors.iter().any(|error| error.message.starts_with(&format!("{written}: found 100"))), "{key}: {errors:?}");
+        }
         let errors = base.set("vae_config.tile_sample_stride_width", json!(0)).errors("fastvideo");
         error(&errors, "invalid-value", "from 1 to 16384");
     }
