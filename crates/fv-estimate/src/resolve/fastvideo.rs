@@ -852,12 +852,21 @@ fn guidance(context: &Context<'_>, request: &Request, book: &mut Book) -> (Guida
     let batched = book.flag("batch_cfg", false).0 || batched;
     let class = book.given("override_pipeline_cls_name").cloned();
     let named = class.as_ref().and_then(|given| given.value.as_str()).unwrap_or_default();
-    let dmd =
-        context.family() == "wan" && if class.is_some() { named.to_ascii_lowercase().contains("dmd") } else { context.named("fastwan") };
+    let wan = context.family() == "wan";
+    // The pipelines of Wan by what they start from, and whether they distil the steps.
+    let image = context.image_to_video();
+    let pipeline = match named {
+        "WanPipeline" if wan && !image => Some(false),
+        "WanDMDPipeline" if wan && !image => Some(true),
+        "WanImageToVideoPipeline" if image => Some(false),
+        "WanImageToVideoDmdPipeline" if image => Some(true),
+        _ => None,
+    };
+    let dmd = if class.is_some() { pipeline == Some(true) } else { wan && context.named("fastwan") };
     if let Some(given) = &class {
         book.report("override_pipeline_cls_name", given.value.clone(), given.provenance);
-        if !dmd {
-            book.unmodelled(&given.written, &format!("no rule models the pipeline {}", given.value));
+        if pipeline.is_none() {
+            book.unmodelled(&given.written, &format!("no rule models the pipeline {} for this checkpoint", given.value));
         }
     }
     let guidance = if dmd {

@@ -439,7 +439,28 @@ mod fastvideo {
         assert_eq!(ask().config("default_request/sampling/batch_cfg", json!(true)).fast().guidance, Guidance::Batched);
         let settings = ask().set("override_pipeline_cls_name", json!("WanDMDPipeline")).fast();
         assert_eq!((settings.guidance, settings.unknown.len()), (Guidance::None, 0));
-        unknown(&ask().set("override_pipeline_cls_name", json!("OtherPipeline")).fast(), "OtherPipeline");
+        // The pipelines that are modelled, each for the checkpoints that it can load.
+        for (pipeline, dmd, text, image) in [
+            ("WanPipeline", false, true, false),
+            ("WanDMDPipeline", true, true, false),
+            ("WanImageToVideoPipeline", false, false, true),
+            ("WanImageToVideoDmdPipeline", true, false, true),
+            ("WanCausalDMDPipeline", false, false, false),
+            ("WanVideoToVideoPipeline", false, false, false),
+            ("OtherPipeline", false, false, false),
+        ] {
+            for (model, known) in [("wan21-t2v-1.3b", text), ("wan22-ti2v-5b", text), ("fastwan21", text), ("wan21-i2v-14b", image)] {
+                let deployment = if model == "fastwan21" { "default" } else { "fastvideo" };
+                let settings = ask().set("override_pipeline_cls_name", json!(pipeline)).of(model, deployment).unwrap().0;
+                if known {
+                    assert!(settings.unknown.is_empty(), "{pipeline} {model}: {:?}", settings.unknown);
+                    assert_eq!(settings.guidance == Guidance::None, dmd, "{pipeline} {model}");
+                } else {
+                    unknown(&settings, pipeline);
+                }
+                assert_eq!(reported(&settings, "override_pipeline_cls_name"), (&json!(pipeline), Provenance::User));
+            }
+        }
         // Without a second prediction there is no difference to keep.
         assert!(ask().env("FASTVIDEO_CFG_GATE_STEP", "0.5").fast().guidance_delta_kept);
         assert!(!ask().env("FASTVIDEO_CFG_GATE_STEP", "1.0").fast().guidance_delta_kept);
