@@ -205,19 +205,31 @@ fn whole(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|n| u32::try_from(n).ok())
 }
 
-/// `text` times `unit`, rounded down: a decimal number without sign or exponent, never through floating point.
+/// `text` times `unit`, rounded down: a decimal number without sign, never through floating point.
 fn scaled(text: &str, unit: u64) -> Option<u64> {
-    let (integer, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let text = text.trim();
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = |part: &str| part.len() <= 18 && part.bytes().all(|b| b.is_ascii_digit());
     if !digits(integer) || !digits(fraction) || (integer.is_empty() && fraction.is_empty()) {
         return None;
     }
-    let unit = u128::from(unit);
-    let whole = if integer.is_empty() { 0 } else { integer.parse::<u128>().ok()? };
-    let parts = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().ok()? };
-    let denominator = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let bytes = whole.checked_mul(unit)?.checked_add(parts.checked_mul(unit)? / denominator)?;
-    u64::try_from(bytes).ok()
+    let all = [integer, fraction].concat().parse::<u128>().ok()?;
+    // The number is `all` times ten to the power of this.
+    let power = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let ten = 10_u128.checked_pow(power.unsigned_abs());
+    let scaled = match ten {
+        _ if all == 0 => 0,
+        Some(ten) if power >= 0 => all.checked_mul(ten)?.checked_mul(unit.into())?,
+        // The whole part and the rest, so that the product stays in range.
+        Some(ten) => (all / ten).checked_mul(unit.into())?.checked_add((all % ten).checked_mul(unit.into())? / ten)?,
+        None if power < 0 => 0,
+        None => return None,
+    };
+    u64::try_from(scaled).ok()
 }
 
 /// The type called `text`, by either of its usual names.
