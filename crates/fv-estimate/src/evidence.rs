@@ -17,7 +17,7 @@
 //! | devices taking part | rejected | |
 //! | runtime, deployment | rejected | |
 //! | revision of the runtime | unverified | unverified |
-//! | revision of the checkpoint | rejected | noted; unverified where only one of the two is a commit |
+//! | revision of the checkpoint | rejected | noted; unverified where the two cannot be compared |
 //! | revisions of replaced components | rejected | unverified |
 //! | random weights or a checkpoint | rejected | unverified |
 //! | first or later request, where the query says which | unverified | |
@@ -616,17 +616,21 @@ fn ignored_env(name: &str) -> bool {
     IGNORED_ENV.iter().any(|(pattern, _)| pattern.strip_suffix('*').map_or(name == *pattern, |prefix| name.starts_with(prefix)))
 }
 
-/// Whether two revisions are the same; a commit may be shortened. `None` for a commit and a name, which cannot be compared.
+/// Whether two revisions are the same; a commit may be shortened. `None` where that cannot be told: a commit and a version, and
+/// every other name, such as a branch's, which means another commit from one day to the next.
 fn same_revision(a: &str, b: &str) -> Option<bool> {
     let [a, b] = [a, b].map(|text| text.trim().to_ascii_lowercase());
     let commit = |text: &str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let version = |text: &str| match text.strip_prefix('v') {
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest.to_owned(),
-        _ => text.to_owned(),
+    // Numbers with a point between them: `v0.42.1`, `2.11.0+cu126`, `1.0rc1`.
+    let version = |text: &str| {
+        let rest = text.strip_prefix('v').unwrap_or(text);
+        let (major, minor) = rest.split_once('.')?;
+        let digits = !major.is_empty() && major.bytes().all(|b| b.is_ascii_digit()) && minor.starts_with(|c: char| c.is_ascii_digit());
+        digits.then(|| rest.to_owned())
     };
-    match (commit(&a), commit(&b)) {
-        (true, true) => Some(a.starts_with(&b) || b.starts_with(&a)),
-        (false, false) => Some(version(&a) == version(&b)),
+    match (commit(&a), commit(&b), version(&a), version(&b)) {
+        (true, true, ..) => Some(a.starts_with(&b) || b.starts_with(&a)),
+        (false, false, Some(a), Some(b)) => Some(a == b),
         _ => None,
     }
 }
@@ -1063,6 +1067,42 @@ pub(crate) mod tests {
             },
             Applicable,
             &[],
+        ),
+        (
+            "the same branch of the runtime",
+            |query, run| {
+                query.revisions.runtime = Some("main".into());
+                run.context.revisions.fastvideo = Some("main".into());
+            },
+            Unverified,
+            &["runtime-revision-unknown"],
+        ),
+        (
+            "the same branch of the checkpoint",
+            |query, run| {
+                query.revisions.model = Some("main".into());
+                run.context.revisions.model = "main".into();
+            },
+            Unverified,
+            &["model-revision-unknown"],
+        ),
+        (
+            "the same branch of a component",
+            |query, run| {
+                query.revisions.components.insert(Role::Vae, "main".into());
+                run.context.revisions.components.insert(Role::Vae, "main".into());
+            },
+            Unverified,
+            &["component-revision-unknown"],
+        ),
+        (
+            "another version of the checkpoint",
+            |query, run| {
+                query.revisions.model = Some("v1.0".into());
+                run.context.revisions.model = "v1.1".into();
+            },
+            Rejected,
+            &["model-revision-differs"],
         ),
         ("another checkpoint revision", |query, _| query.revisions.model = Some("89abcdef".into()), Rejected, &["model-revision-differs"]),
         ("a branch against a commit", |query, _| query.revisions.model = Some("main".into()), Unverified, &["model-revision-unknown"]),
