@@ -62,13 +62,14 @@
 //!   others. The run had the whole device, so only what the device showed can be compared with such a budget.
 //! * Peaks of an allocator never establish the device. Where the budget is the device as it is, the completed request does,
 //!   with or without them.
-//! * A run records no host memory, so it says nothing about a host that is too small.
+//! * A run records no host memory, so it says nothing about a host that is too small. Where device and host share their memory,
+//!   the pool that the run had was the host's too: with the whole of it offered, the host is no second question.
 //! * Ranks are compared one by one; their memory is never added.
 //! * A run on another device or partition than the estimate's establishes nothing, whatever the match says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fv_spec::authored::{Execution, Metric, ReferenceRun, Role, Runtime, Scope};
+use fv_spec::authored::{Execution, MemoryType, Metric, ReferenceRun, Role, Runtime, Scope};
 use fv_spec::estimate::{
     Assessment, Basis, Estimate, EvidenceMatch, Interval, MatchedRun, MemoryReport, PeakBytes, Provenance, Reason, Setting, StageName,
     Verdict,
@@ -746,13 +747,15 @@ pub(crate) fn assess_with_runs(estimate: Estimate, matches: EvidenceMatch, runs:
             established.push(run);
         }
     }
-    let host_allows = matches!(estimate.host.status, Verdict::Fits | Verdict::Unknown);
+    // The host's memory is the pool that the run had, as long as all of it is offered.
+    let one_pool = estimate.memory.kind == Some(MemoryType::Unified) && !below_the_device(&estimate.memory);
+    let host_allows = one_pool || matches!(estimate.host.status, Verdict::Fits | Verdict::Unknown);
     let measured = !established.is_empty() && host_allows;
     if measured {
         if estimate.status == Verdict::DoesNotFit {
             reasons.extend(established.iter().map(|run| disagreement(&estimate, run)));
         }
-        if estimate.host.status == Verdict::Unknown {
+        if estimate.host.status == Verdict::Unknown && !one_pool {
             let message = "the host memory that is needed, or that there is, is not known; runs record none";
             reasons.push(Reason::new("host-unknown", message));
         }
@@ -872,7 +875,6 @@ pub(crate) fn gib(bytes: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use fv_spec::authored::{MemoryType, Runtime};
     use fv_spec::estimate::{Coverage, HostBytes, HostReport, Stage, VERSION};
     use proptest::prelude::*;
     use serde_json::json;
@@ -1717,6 +1719,35 @@ pub(crate) mod tests {
                     assert_eq!(reasons.contains(&"rules"), !measured, "{name}");
                     assert_eq!(found.estimate, estimate, "the estimate stays: {name}");
                     assert_eq!(found.evidence, applicable(&runs), "the evidence stays: {name}");
+                }
+            }
+        }
+    }
+
+    /// The run had the pool that is the host's too, so the host is no second question, as long as the pool is whole.
+    #[test]
+    fn a_run_in_unified_memory_had_the_host_too() {
+        for &(source, budget, memory, startup, establishes, _) in TABLE {
+            for status in VERDICTS {
+                for host in VERDICTS {
+                    for reserve in [0, GIB] {
+                        let name = format!("{source} {budget} {memory:?} {startup:?}, rules {status:?}, host {host:?}, kept {reserve}");
+                        let runs = evidence(memory, startup);
+                        let mut estimate = estimate(status, source, budget * GIB);
+                        estimate.memory.kind = Some(MemoryType::Unified);
+                        (estimate.host.status, estimate.memory.reserve_bytes) = (host, reserve);
+                        let whole = reserve == 0 && !matches!(source, "explicit" | "measured");
+                        let found = assess(estimate, applicable(&runs), &runs);
+                        let reasons = codes(&found.reasons);
+                        if whole {
+                            assert_eq!((found.status, found.basis), (Verdict::Fits, Basis::Measured), "{name}");
+                            assert!(!reasons.contains(&"host-not-established") && !reasons.contains(&"host-unknown"), "{name}");
+                        } else if reserve == 0 {
+                            let measured = establishes && matches!(host, Verdict::Fits | Verdict::Unknown);
+                            assert_eq!(found.basis == Basis::Measured, measured, "{name}");
+                            assert_eq!(reasons.contains(&"host-not-established"), establishes && !measured, "{name}");
+                        }
+                    }
                 }
             }
         }
