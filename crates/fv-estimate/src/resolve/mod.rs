@@ -124,6 +124,44 @@ pub fn canonical(runtime: Runtime, path: &str) -> Option<String> {
     })
 }
 
+/// The order in which a runtime reads the keys of a configuration: what comes later wins.
+pub(crate) fn precedence(path: &str) -> (bool, bool) {
+    book::precedence(path.strip_prefix("generator.").unwrap_or(path))
+}
+
+/// A configuration without what the user takes back by setting it to null, however it is written there.
+pub fn without_nulls(runtime: Runtime, config: &Map<String, Value>, set: &[(String, Value)]) -> Map<String, Value> {
+    let name = |path: &str| canonical(runtime, path).unwrap_or_else(|| path.strip_prefix("generator.").unwrap_or(path).to_owned());
+    let gone: Vec<String> = set.iter().filter(|(_, value)| value.is_null()).map(|(path, _)| name(path)).collect();
+    let mut config = config.clone();
+    if !gone.is_empty() {
+        prune(&mut config, "", &|path| gone.contains(&name(path)));
+    }
+    config
+}
+
+fn prune(map: &mut Map<String, Value>, path: &str, gone: &dyn Fn(&str) -> bool) {
+    map.retain(|key, value| {
+        let path = if path.is_empty() { key.clone() } else { [path, ".", key].concat() };
+        if gone(&path) {
+            return false;
+        }
+        if let Value::Object(inner) = value {
+            prune(inner, &path, gone);
+        }
+        true
+    });
+}
+
+/// Whether an environment variable says nothing about memory with this runtime.
+pub(crate) fn harmless_variable(runtime: Runtime, name: &str) -> bool {
+    match runtime {
+        // Another program's.
+        Runtime::Diffusers => name.starts_with("FASTVIDEO_"),
+        Runtime::FastVideo | Runtime::FreeVideo | Runtime::FvRun => fastvideo::harmless(name),
+    }
+}
+
 /// What the resolvers read.
 struct Context<'a> {
     model: &'a Model,
