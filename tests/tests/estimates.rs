@@ -341,3 +341,25 @@ fn every_model_has_an_answer() {
         }
     }
 }
+
+/// Null leaves the runtime's default, and a run of what the deployment says is then a run of something else.
+#[test]
+fn a_setting_taken_back_does_not_match_the_deployments_runs() {
+    let place = Place::compiled();
+    let group = |set: &str| {
+        let found = place.json(&format!("match small --hardware card --runtime-revision 0.42.1{set}"));
+        let of = |group: &str| found[group].as_array().is_some_and(|runs| runs.iter().any(|run| run["id"] == "card"));
+        ["applicable", "unverified", "rejected"].into_iter().find(|name| of(name)).map(str::to_owned).expect("the run is in a group")
+    };
+    assert_eq!(group(""), "applicable");
+    for name in ["model_cpu_offload", "pipeline.model_cpu_offload", "generator.pipeline.model_cpu_offload", "vae_dtype", "torch_dtype"] {
+        assert_eq!(group(&format!(" --set {name}=null")), "rejected", "{name}");
+    }
+    // As the default is.
+    assert_eq!(group(" --set workload_type=null"), "applicable");
+    let assessed = place.json("assess small --hardware card --runtime-revision 0.42.1 --set model_cpu_offload=null");
+    assert_eq!(assessed["basis"], "analytical");
+    // Of a runtime whose settings nobody resolves, every setting counts.
+    let (_, out, _) = place.run("match small --deployment ours --hardware card --runtime-revision 0.42.1 --set anything=1 --format json");
+    assert!(out.contains("does not record `anything`"), "{out}");
+}

@@ -17,18 +17,22 @@
 //! | devices taking part | rejected | |
 //! | runtime, deployment | rejected | |
 //! | revision of the runtime | unverified | unverified |
-//! | revision of the checkpoint | rejected | noted; unverified where only one of the two is a commit |
+//! | revision of the checkpoint | rejected | noted; unverified where the two cannot be compared |
 //! | revisions of replaced components | rejected | unverified |
 //! | random weights or a checkpoint | rejected | unverified |
 //! | first or later request, where the query says which | unverified | |
 //! | height, width, frames | rejected | unverified |
 //! | batch, references, text tokens, guidance on or off | rejected | as the deployment has it, noted; else unverified |
 //! | steps, strength of the guidance | noted | |
-//! | launch environment, but for [`IGNORED_ENV`] | rejected | unverified |
+//! | launch environment, but for [`IGNORED_ENV`] and what the runtime's settings call harmless | rejected | unverified |
 //! | configuration and the rest of the request, but for [`IGNORED`] and [`NOTED`] | rejected | unverified |
 //!
 //! The model needs no row of its own: `generator.model_path` is part of the configuration. A request that leaves an optional
 //! field out was made with the deployment's own value; [`EvidenceQuery::default_request`] says what that is.
+//!
+//! Every name of a setting is the same key: `engine.attention.vsa_sparsity` and `experimental.VSA_sparsity` are compared. Commits
+//! are compared with commits and versions with versions; any other name of a revision, such as a branch's, is never the same for
+//! sure. The checkpoint's may go unsaid, since its shapes are the catalog's; the runtime's may not, since code decides memory.
 //!
 //! A run's configuration is complete and effective, a deployment's is what somebody wrote. The query's effective settings
 //! close the gap: a key that the run records and the deployment does not is compared with the setting of that name. A
@@ -62,13 +66,14 @@
 //!   others. The run had the whole device, so only what the device showed can be compared with such a budget.
 //! * Peaks of an allocator never establish the device. Where the budget is the device as it is, the completed request does,
 //!   with or without them.
-//! * A run records no host memory, so it says nothing about a host that is too small.
+//! * A run records no host memory, so it says nothing about a host that is too small. Where device and host share their memory,
+//!   the pool that the run had was the host's too: with the whole of it offered, the host is no second question.
 //! * Ranks are compared one by one; their memory is never added.
 //! * A run on another device or partition than the estimate's establishes nothing, whatever the match says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fv_spec::authored::{Execution, Metric, ReferenceRun, Role, Runtime, Scope};
+use fv_spec::authored::{Execution, MemoryType, Metric, ReferenceRun, Role, Runtime, Scope};
 use fv_spec::estimate::{
     Assessment, Basis, Estimate, EvidenceMatch, Interval, MatchedRun, MemoryReport, PeakBytes, Provenance, Reason, Setting, StageName,
     Verdict,
@@ -76,6 +81,9 @@ use fv_spec::estimate::{
 use fv_spec::request::Request;
 use fv_spec::units::{Capacity, CapacityUnit, MAX_JSON_INTEGER};
 use serde_json::{Map, Number, Value};
+
+use crate::resolve::sections::{self, MEDIA, REQUESTS, requests};
+use crate::resolve::{self, harmless_variable};
 
 /// Keys of a configuration or request that cannot change memory, with the reason. `section.*` is everything under a
 /// top-level section, a dotted entry is that key, and any other entry is the last part of a key, wherever it stands.
@@ -96,18 +104,16 @@ pub const IGNORED: &[(&str, &str)] = &[
     ("output_path", "where files go"),
     ("output_video_name", "where files go"),
     ("save_video", "what happens to frames that have left the device"),
+    ("return_frames", "what happens to frames that have left the device"),
 ];
 
 /// Keys whose difference is told and does not matter to memory, with the reason.
 pub const NOTED: &[(&str, &str)] =
     &[("fps", "frames are compared by their number"), ("flow_shift", "other noise levels, the same tensors")];
 
-/// Environment variables that cannot change memory, with the reason. `PREFIX*` is every name that begins so.
+/// Environment variables that cannot change memory, with the reason. `PREFIX*` is every name that begins so. A runtime's own
+/// variables are not listed here: what its settings call harmless is ignored.
 pub const IGNORED_ENV: &[(&str, &str)] = &[
-    ("FASTVIDEO_STAGE_LOGGING", "what is printed"),
-    ("FASTVIDEO_LOG_ALL_PROCESSES", "what is printed"),
-    ("FASTVIDEO_LOGGING_*", "what is printed"),
-    ("FASTVIDEO_MODEL", "the client's name for the model"),
     ("PYTHONUNBUFFERED", "what is printed"),
     ("CUDA_VISIBLE_DEVICES", "which devices: their kind and number are compared"),
     ("HIP_VISIBLE_DEVICES", "which devices: their kind and number are compared"),
@@ -140,8 +146,6 @@ const BATCH: &[&str] = &["num_videos_per_prompt", "batch", "num_videos", "batch_
 const TEXT_TOKENS: &[&str] = &["text_tokens", "max_sequence_length"];
 const GUIDANCE: &[&str] = &["guidance_scale"];
 const STEPS: &[&str] = &["num_inference_steps"];
-/// Conditioning inputs, counted and not compared.
-const MEDIA: &[&str] = &["image_path", "image", "images", "pil_image", "last_image", "video_path", "video", "audio_path", "audio"];
 
 /// What is asked about: everything that decides what runs, and where.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,7 +154,7 @@ pub struct EvidenceQuery {
     pub runtime: Runtime,
     /// The deployment's id.
     pub deployment: String,
-    /// The deployment's configuration.
+    /// The deployment's configuration, without what the user takes back: [`resolve::without_nulls`].
     pub base_config: Map<String, Value>,
     /// Effective settings under the runtime's own dotted names, the user's included: [`Estimate::settings`].
     pub settings: Vec<Setting>,
@@ -402,7 +406,7 @@ impl Judgement {
     fn environment(&mut self, query: &EvidenceQuery, run: &ReferenceRun) {
         let ran = &run.context.env;
         let names: BTreeSet<&String> = query.env.keys().chain(ran.keys()).collect();
-        for name in names.into_iter().filter(|name| !ignored_env(name)) {
+        for name in names.into_iter().filter(|name| !ignored_env(name) && !harmless_variable(run.context.runtime, name)) {
             match (query.env.get(name), ran.get(name)) {
                 (Some(wanted), Some(ran)) if text(wanted) == text(ran) => {}
                 (Some(_), Some(_)) => self.differs("env-differs", format!("{name} had another value")),
@@ -414,9 +418,10 @@ impl Judgement {
 
     /// The serving configuration, and what of the request is not in a [`Request`].
     fn configuration(&mut self, query: &EvidenceQuery, run: &ReferenceRun) {
-        let base = keys(&query.base_config, None);
-        let ran = keys(&run.context.config, Some(&run.context.request));
-        let effective = self.effective(&query.settings, &base, &ran);
+        let base = keys(query.runtime, &query.base_config, None);
+        // Under the names of one runtime: of another no run is compared further.
+        let ran = keys(query.runtime, &run.context.config, Some(&run.context.request));
+        let effective = self.effective(query, &base, &ran);
         let paths: BTreeSet<&String> = base.keys().chain(ran.keys()).collect();
         for path in paths {
             let written = base.get(path);
@@ -457,19 +462,21 @@ impl Judgement {
     /// The settings by the key of a configuration that each is about.
     fn effective<'a>(
         &mut self,
-        settings: &'a [Setting],
+        query: &'a EvidenceQuery,
         base: &BTreeMap<String, Value>,
         ran: &BTreeMap<String, Value>,
     ) -> BTreeMap<String, &'a Setting> {
         let mut effective = BTreeMap::new();
         // The user's come last, and so prevail.
         let user = |setting: &&Setting| setting.provenance == Provenance::User;
-        for setting in settings.iter().filter(|setting| !user(setting)).chain(settings.iter().filter(user)) {
-            let name = setting.key.strip_prefix("default_request.").map_or_else(|| setting.key.clone(), |rest| format!("request.{rest}"));
+        let settings = || query.settings.iter();
+        for setting in settings().filter(|setting| !user(setting)).chain(settings().filter(user)) {
+            let known = |name: &String| base.contains_key(name) || ran.contains_key(name);
+            let name = compared(query.runtime, &setting.key).filter(known).unwrap_or_else(|| in_request(&setting.key));
             if left_out(&name) {
                 continue;
             }
-            let exact = base.contains_key(&name) || ran.contains_key(&name);
+            let exact = known(&name);
             let ends = |path: &&String| path.strip_suffix(name.as_str()).is_some_and(|front| front.ends_with('.'));
             let candidates: BTreeSet<&String> =
                 if exact { BTreeSet::from([&name]) } else { base.keys().chain(ran.keys()).filter(ends).collect() };
@@ -494,13 +501,13 @@ impl Judgement {
 
 /// What a run says about its request.
 struct Recorded<'a> {
-    /// The normalised request, and below it the defaults of the recorded configuration: the first that says anything counts.
-    levels: [Option<&'a Map<String, Value>>; 2],
+    /// The normalised request, and below it those of the recorded configuration: the first that says anything counts.
+    levels: Vec<&'a Map<String, Value>>,
 }
 
 impl<'a> Recorded<'a> {
     fn new(run: &'a ReferenceRun) -> Self {
-        Self { levels: [Some(&run.context.request), defaults(&run.context.config)] }
+        Self { levels: std::iter::once(&run.context.request).chain(requests(&run.context.config)).collect() }
     }
 
     /// Values under any of `names`, in `sampling` or beside it. Not a number for what is none.
@@ -514,32 +521,12 @@ impl<'a> Recorded<'a> {
 
     /// How many conditioning inputs there were.
     fn references(&self) -> Vec<f64> {
-        self.first(|level| {
-            let sections: Vec<_> =
-                [level.get("sampling"), level.get("inputs")].into_iter().flatten().filter_map(Value::as_object).collect();
-            let all = || sections.iter().copied().chain([level]);
-            let stated: Vec<f64> = all()
-                .filter_map(|section| section.get("references"))
-                .filter(|value| !value.is_null())
-                .map(|value| value.as_f64().or_else(|| value.as_array().map(|list| length(list))).unwrap_or(f64::NAN))
-                .collect();
-            if !stated.is_empty() {
-                return stated;
-            }
-            let media = all().flat_map(|section| MEDIA.iter().filter_map(|name| section.get(*name))).filter(|value| !value.is_null());
-            let counts: Vec<f64> = media.map(|value| value.as_array().map_or(1.0, |list| length(list))).collect();
-            if counts.is_empty() { counts } else { vec![counts.iter().sum()] }
-        })
+        self.first(|level| sections::references(level).into_iter().map(|count| count.map_or(f64::NAN, f64::from)).collect())
     }
 
     fn first(&self, values: impl Fn(&'a Map<String, Value>) -> Vec<f64>) -> Vec<f64> {
-        self.levels.into_iter().flatten().map(values).find(|values| !values.is_empty()).unwrap_or_default()
+        self.levels.iter().copied().map(values).find(|values| !values.is_empty()).unwrap_or_default()
     }
-}
-
-/// Entries of a list, as a number to compare with a recorded one.
-fn length(list: &[Value]) -> f64 {
-    u32::try_from(list.len()).map_or(f64::NAN, f64::from)
 }
 
 fn or_default(word: &'static str, values: Vec<f64>, default: Option<f64>, assumed: &mut Vec<&'static str>) -> Vec<f64> {
@@ -552,24 +539,41 @@ fn or_default(word: &'static str, values: Vec<f64>, default: Option<f64>, assume
     }
 }
 
-/// The request that a configuration starts from.
-fn defaults(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    ["default_request", "request"].iter().find_map(|key| config.get(*key)?.as_object())
+/// A request's keys under one name, wherever they stand.
+fn in_request(path: &str) -> String {
+    let rest = REQUESTS.iter().find_map(|section| path.strip_prefix(section)?.strip_prefix('.'));
+    rest.map_or_else(|| path.to_owned(), |rest| format!("request.{rest}"))
 }
 
-/// Every key of a configuration that counts, by its dotted path, requests under `request`. Empty values are no values.
-fn keys(config: &Map<String, Value>, request: Option<&Map<String, Value>>) -> BTreeMap<String, Value> {
-    let mut found = BTreeMap::new();
+/// The one path under which every way to write a setting is compared.
+fn compared(runtime: Runtime, path: &str) -> Option<String> {
+    resolve::canonical(runtime, path).map(|path| in_request(&path))
+}
+
+/// Every key of a configuration that counts, by its dotted path, requests under `request`. Empty values are no values. Of
+/// several names of one setting the one counts that the runtime reads last.
+fn keys(runtime: Runtime, config: &Map<String, Value>, request: Option<&Map<String, Value>>) -> BTreeMap<String, Value> {
+    let mut written = BTreeMap::new();
     for (key, value) in config {
-        if !matches!(key.as_str(), "default_request" | "request") {
-            flatten(key, value, &mut found);
+        if !REQUESTS.contains(&key.as_str()) {
+            flatten(key, value, &mut written);
         }
     }
-    for level in [defaults(config), request].into_iter().flatten() {
+    let mut in_order: Vec<(String, Value)> = written.into_iter().collect();
+    in_order.sort_by_key(|(path, _)| resolve::precedence(path));
+    let mut levels: Vec<&Map<String, Value>> = requests(config).collect();
+    levels.reverse();
+    for level in levels.into_iter().chain(request) {
+        let mut written = BTreeMap::new();
         for (key, value) in level {
-            flatten(&format!("request.{key}"), value, &mut found);
+            flatten(&format!("request.{key}"), value, &mut written);
         }
+        in_order.extend(written);
     }
+    // A name at the top is nobody's setting.
+    let named = |path: &str| if path.starts_with("generator.") || path.starts_with("request.") { compared(runtime, path) } else { None };
+    let found = in_order.into_iter().map(|(path, value)| (named(&path).unwrap_or(path), value));
+    let mut found: BTreeMap<String, Value> = found.collect();
     found.retain(|path, _| !left_out(path));
     found
 }
@@ -616,17 +620,21 @@ fn ignored_env(name: &str) -> bool {
     IGNORED_ENV.iter().any(|(pattern, _)| pattern.strip_suffix('*').map_or(name == *pattern, |prefix| name.starts_with(prefix)))
 }
 
-/// Whether two revisions are the same; a commit may be shortened. `None` for a commit and a name, which cannot be compared.
+/// Whether two revisions are the same; a commit may be shortened. `None` where that cannot be told: a commit and a version, and
+/// every other name, such as a branch's, which means another commit from one day to the next.
 fn same_revision(a: &str, b: &str) -> Option<bool> {
     let [a, b] = [a, b].map(|text| text.trim().to_ascii_lowercase());
     let commit = |text: &str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let version = |text: &str| match text.strip_prefix('v') {
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest.to_owned(),
-        _ => text.to_owned(),
+    // Numbers with a point between them: `v0.42.1`, `2.11.0+cu126`, `1.0rc1`.
+    let version = |text: &str| {
+        let rest = text.strip_prefix('v').unwrap_or(text);
+        let (major, minor) = rest.split_once('.')?;
+        let digits = !major.is_empty() && major.bytes().all(|b| b.is_ascii_digit()) && minor.starts_with(|c: char| c.is_ascii_digit());
+        digits.then(|| rest.to_owned())
     };
-    match (commit(&a), commit(&b)) {
-        (true, true) => Some(a.starts_with(&b) || b.starts_with(&a)),
-        (false, false) => Some(version(&a) == version(&b)),
+    match (commit(&a), commit(&b), version(&a), version(&b)) {
+        (true, true, ..) => Some(a.starts_with(&b) || b.starts_with(&a)),
+        (false, false, Some(a), Some(b)) => Some(a == b),
         _ => None,
     }
 }
@@ -742,13 +750,15 @@ pub(crate) fn assess_with_runs(estimate: Estimate, matches: EvidenceMatch, runs:
             established.push(run);
         }
     }
-    let host_allows = matches!(estimate.host.status, Verdict::Fits | Verdict::Unknown);
+    // The host's memory is the pool that the run had, as long as all of it is offered.
+    let one_pool = estimate.memory.kind == Some(MemoryType::Unified) && !below_the_device(&estimate.memory);
+    let host_allows = one_pool || matches!(estimate.host.status, Verdict::Fits | Verdict::Unknown);
     let measured = !established.is_empty() && host_allows;
     if measured {
         if estimate.status == Verdict::DoesNotFit {
             reasons.extend(established.iter().map(|run| disagreement(&estimate, run)));
         }
-        if estimate.host.status == Verdict::Unknown {
+        if estimate.host.status == Verdict::Unknown && !one_pool {
             let message = "the host memory that is needed, or that there is, is not known; runs record none";
             reasons.push(Reason::new("host-unknown", message));
         }
@@ -868,7 +878,6 @@ pub(crate) fn gib(bytes: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use fv_spec::authored::{MemoryType, Runtime};
     use fv_spec::estimate::{Coverage, HostBytes, HostReport, Stage, VERSION};
     use proptest::prelude::*;
     use serde_json::json;
@@ -1063,6 +1072,42 @@ pub(crate) mod tests {
             },
             Applicable,
             &[],
+        ),
+        (
+            "the same branch of the runtime",
+            |query, run| {
+                query.revisions.runtime = Some("main".into());
+                run.context.revisions.fastvideo = Some("main".into());
+            },
+            Unverified,
+            &["runtime-revision-unknown"],
+        ),
+        (
+            "the same branch of the checkpoint",
+            |query, run| {
+                query.revisions.model = Some("main".into());
+                run.context.revisions.model = "main".into();
+            },
+            Unverified,
+            &["model-revision-unknown"],
+        ),
+        (
+            "the same branch of a component",
+            |query, run| {
+                query.revisions.components.insert(Role::Vae, "main".into());
+                run.context.revisions.components.insert(Role::Vae, "main".into());
+            },
+            Unverified,
+            &["component-revision-unknown"],
+        ),
+        (
+            "another version of the checkpoint",
+            |query, run| {
+                query.revisions.model = Some("v1.0".into());
+                run.context.revisions.model = "v1.1".into();
+            },
+            Rejected,
+            &["model-revision-differs"],
         ),
         ("another checkpoint revision", |query, _| query.revisions.model = Some("89abcdef".into()), Rejected, &["model-revision-differs"]),
         ("a branch against a commit", |query, _| query.revisions.model = Some("main".into()), Unverified, &["model-revision-unknown"]),
@@ -1316,6 +1361,58 @@ pub(crate) mod tests {
             Applicable,
             &[],
         ),
+        (
+            "one setting under two names, the same",
+            |query, run| {
+                query.settings = vec![setting("generator.engine.attention.vsa_sparsity", 0.8, Provenance::User)];
+                set(&mut run.context.config, &["generator", "pipeline", "experimental"], json!({"vsa_sparsity": 0.8}));
+            },
+            Applicable,
+            &[],
+        ),
+        (
+            "one setting under two names, another value",
+            |query, _| query.settings = vec![setting("generator.engine.attention.vsa_sparsity", 0.5, Provenance::User)],
+            Rejected,
+            &["setting-differs"],
+        ),
+        (
+            "one setting under two names in a run, of which the free map counts",
+            |_, run| set(&mut run.context.config, &["generator", "engine", "attention"], json!({"vsa_sparsity": 0.1})),
+            Applicable,
+            &[],
+        ),
+        (
+            "one setting in the typed section of a run",
+            |_, run| {
+                set(&mut run.context.config, &["generator", "pipeline", "experimental"], Value::Null);
+                set(&mut run.context.config, &["generator", "engine", "attention"], json!({"vsa_sparsity": 0.5}));
+            },
+            Rejected,
+            &["setting-differs"],
+        ),
+        (
+            "a request in the recorded configuration under its other name",
+            |_, run| {
+                set(&mut run.context.request, &["sampling", "num_frames"], Value::Null);
+                set(&mut run.context.config, &["request", "sampling", "num_frames"], json!(33));
+            },
+            Rejected,
+            &["num-frames-differs"],
+        ),
+        ("frames that were returned", |_, run| set(&mut run.context.request, &["output", "return_frames"], json!(true)), Applicable, &[]),
+        (
+            "a variable that the runtime's settings call harmless",
+            |_, run| set(&mut run.context.env, &["FASTVIDEO_CACHE_ROOT"], json!("/cache")),
+            Applicable,
+            &[],
+        ),
+        (
+            "a variable that matters and begins like one that does not",
+            |_, run| set(&mut run.context.env, &["FASTVIDEO_HOST_IPC_BUFFERS"], json!("1")),
+            Unverified,
+            &["env-missing"],
+        ),
         ("keys that cannot matter", |_, run| set(&mut run.context.config, &["server", "port"], json!(9000)), Applicable, &[]),
         // Effective settings.
         (
@@ -1483,6 +1580,50 @@ pub(crate) mod tests {
                 assert_eq!(reasons.remove(0), "context-same", "{name}");
             }
             assert_eq!((found, &reasons[..]), (*group, &codes.iter().map(|code| (*code).to_owned()).collect::<Vec<_>>()[..]), "{name}");
+        }
+    }
+
+    /// What the user takes back by setting it to null is not the deployment's any more.
+    #[test]
+    fn a_setting_taken_back_is_compared_as_the_default_that_it_leaves() {
+        let (base, mut at_default) = (query(), query());
+        let null = [("vae_cpu_offload".to_owned(), Value::Null)];
+        set(&mut at_default.base_config, &["generator", "engine", "offload", "vae"], json!(false));
+        let written = at_default.base_config.clone();
+        at_default.base_config = resolve::without_nulls(Runtime::FastVideo, &written, &null);
+        at_default.settings = vec![setting("generator.engine.offload.vae", true, Provenance::RuntimeDefault)];
+        assert_ne!(at_default.base_config, base.base_config);
+        for (recorded, group) in [(json!(true), Applicable), (json!(false), Rejected), (Value::Null, Applicable)] {
+            for path in [&["generator", "engine", "offload", "vae"][..], &["generator", "pipeline", "experimental", "vae_cpu_offload"]] {
+                let mut run = run("a");
+                set(&mut run.context.config, &["generator", "engine", "offload", "vae"], Value::Null);
+                set(&mut run.context.config, path, recorded.clone());
+                assert_eq!(judged(&at_default, &run).0, group, "{recorded} at {path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_cannot_move_is_the_same_revision() {
+        for (a, b, same) in [
+            ("0123abc", "0123abcdef", Some(true)),
+            ("0123abc", "0123abd", Some(false)),
+            ("v0.42.1", "0.42.1", Some(true)),
+            ("V0.42.1 ", "v0.42.1", Some(true)),
+            ("2.11.0+cu126", "2.11.0+cu126", Some(true)),
+            ("1.0rc1", "1.0", Some(false)),
+            ("main", "main", None),
+            ("master", "main", None),
+            ("nightly", "nightly", None),
+            ("latest", "0.2.1", None),
+            ("release/v0.2", "release/v0.2", None),
+            ("v2", "v2", None),
+            ("v.1", "v.1", None),
+            ("", "", None),
+            ("0123abc", "v0.1", None),
+            ("0123abc", "main", None),
+        ] {
+            assert_eq!((same_revision(a, b), same_revision(b, a)), (same, same), "{a} {b}");
         }
     }
 
@@ -1677,6 +1818,35 @@ pub(crate) mod tests {
                     assert_eq!(reasons.contains(&"rules"), !measured, "{name}");
                     assert_eq!(found.estimate, estimate, "the estimate stays: {name}");
                     assert_eq!(found.evidence, applicable(&runs), "the evidence stays: {name}");
+                }
+            }
+        }
+    }
+
+    /// The run had the pool that is the host's too, so the host is no second question, as long as the pool is whole.
+    #[test]
+    fn a_run_in_unified_memory_had_the_host_too() {
+        for &(source, budget, memory, startup, establishes, _) in TABLE {
+            for status in VERDICTS {
+                for host in VERDICTS {
+                    for reserve in [0, GIB] {
+                        let name = format!("{source} {budget} {memory:?} {startup:?}, rules {status:?}, host {host:?}, kept {reserve}");
+                        let runs = evidence(memory, startup);
+                        let mut estimate = estimate(status, source, budget * GIB);
+                        estimate.memory.kind = Some(MemoryType::Unified);
+                        (estimate.host.status, estimate.memory.reserve_bytes) = (host, reserve);
+                        let whole = reserve == 0 && !matches!(source, "explicit" | "measured");
+                        let found = assess(estimate, applicable(&runs), &runs);
+                        let reasons = codes(&found.reasons);
+                        if whole {
+                            assert_eq!((found.status, found.basis), (Verdict::Fits, Basis::Measured), "{name}");
+                            assert!(!reasons.contains(&"host-not-established") && !reasons.contains(&"host-unknown"), "{name}");
+                        } else if reserve == 0 {
+                            let measured = establishes && matches!(host, Verdict::Fits | Verdict::Unknown);
+                            assert_eq!(found.basis == Basis::Measured, measured, "{name}");
+                            assert_eq!(reasons.contains(&"host-not-established"), establishes && !measured, "{name}");
+                        }
+                    }
                 }
             }
         }

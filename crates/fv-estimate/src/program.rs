@@ -373,7 +373,12 @@ impl Builder {
 
     /// [`repeat`](Self::repeat) for tensors that are all kept, such as weights: skipped iterations are counted and not placed.
     pub fn repeat_opaque(&mut self, count: u64, body: impl FnOnce(&mut Self)) {
-        self.repeat_as(count, OPAQUE_HEAD, 0, true, body);
+        self.repeat_counted(count, OPAQUE_HEAD, body);
+    }
+
+    /// [`repeat_opaque`](Self::repeat_opaque) of which the first `head` iterations are executed: enough of them for an average.
+    pub fn repeat_counted(&mut self, count: u64, head: u16, body: impl FnOnce(&mut Self)) {
+        self.repeat_as(count, head, 0, true, body);
     }
 
     fn repeat_as(&mut self, count: u64, head: u16, tail: u16, opaque: bool, build: impl FnOnce(&mut Self)) {

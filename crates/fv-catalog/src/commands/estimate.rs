@@ -14,7 +14,7 @@ use fv_estimate::{
     place,
     recommend::{Candidate, recommend as sort},
     render::{self, Names, Text},
-    resolve::{config_path, resolve},
+    resolve::{config_path, resolve, without_nulls},
 };
 use fv_spec::{
     authored::{DeviceKind, Runtime},
@@ -187,7 +187,9 @@ fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, rev
     let overrides = work.overrides(false);
     // Environment variables are compared as such, and what follows from other settings needs no record.
     let written = |setting: &Setting| {
-        let key = config_path(settings.runtime, &setting.key)?;
+        // What a runtime without known settings is given is all that there is to compare.
+        let unresolved = matches!(settings.runtime, Runtime::FreeVideo | Runtime::FvRun).then(|| setting.key.clone());
+        let key = config_path(settings.runtime, &setting.key).or(unresolved)?;
         Some(Setting { key, value: setting.value.clone(), provenance: setting.provenance })
     };
     let mut env = example.env.clone();
@@ -196,7 +198,7 @@ fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, rev
     EvidenceQuery {
         runtime: example.runtime,
         deployment: example.id.clone(),
-        base_config: example.base_config.clone(),
+        base_config: without_nulls(example.runtime, &example.base_config, &overrides.set),
         settings: settings.reported.iter().filter_map(written).collect(),
         env,
         request: workload.request,

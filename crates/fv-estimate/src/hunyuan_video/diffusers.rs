@@ -46,8 +46,8 @@ pub(super) fn lower(
     let geometry = |text: String| vec![Reason::new("missing-geometry", text)];
     let dit = Dit::read(component(Role::Transformer)?).map_err(geometry)?;
     let halves = vae::loaded(component(Role::Vae)?).map_err(geometry)?;
-    let llama = Encoder::read(component(Role::TextEncoder)?, 0);
-    let clip = Encoder::read(component(Role::TextEncoder2)?, 0);
+    let llama = Encoder::read(component(Role::TextEncoder)?, 0).map_err(geometry)?;
+    let clip = Encoder::read(component(Role::TextEncoder2)?, 0).map_err(geometry)?;
     let weights = vec![
         Weights::blocks(Role::TextEncoder, encoder::tensors(&llama)),
         Weights::blocks(Role::TextEncoder2, encoder::tensors(&clip)),

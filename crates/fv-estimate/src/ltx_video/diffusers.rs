@@ -42,7 +42,7 @@ impl Parts {
             pipeline::components(model, example, "LTX-Video", [Role::Transformer, Role::TextEncoder, Role::Vae])?;
         let geometry = |text: String| vec![Reason::new("missing-geometry", text)];
         let vae = Vae::of(vae.parameter_count.get()).map_err(geometry)?;
-        let text = Encoder { masked: vae.timestep(), ..Encoder::read(text, 0) };
+        let text = Encoder { masked: vae.timestep(), ..Encoder::read(text, 0).map_err(geometry)? };
         Ok(Self { dit: Dit::read(transformer).map_err(geometry)?, vae, text })
     }
 

@@ -47,7 +47,7 @@ pub(super) fn lower(
     let dit = Dit::read(component(Role::Transformer)?).map_err(geometry)?;
     vae::check(component(Role::Vae)?).map_err(geometry)?;
     // The pipeline gives the encoder the mask of the prompt's padding.
-    let t5 = Encoder { masked: true, ..Encoder::read(component(Role::TextEncoder)?, 0) };
+    let t5 = Encoder { masked: true, ..Encoder::read(component(Role::TextEncoder)?, 0).map_err(geometry)? };
     let weights = vec![Weights::blocks(Role::TextEncoder, encoder::tensors(&t5)), dit.weights(), Weights::whole(Role::Vae, vae::tensors())];
     let mut p = Builder::new(details);
     let mut residency = Residency::new(weights, settings, &mut p)?;

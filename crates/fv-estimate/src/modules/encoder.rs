@@ -1,8 +1,9 @@
 //! Text and image encoders of the catalog.
 
 use fv_spec::compiled::ExpandedComponent;
+use fv_spec::units::Count;
 
-use super::parameter::{Parameter, kept, plain};
+use super::parameter::{MAX_WIDTH, Parameter, counts, kept, plain, within};
 
 /// A text or image encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,24 +55,30 @@ pub const IMAGE_TOKENS: u64 = 257;
 pub const CLIP_TOKENS: u64 = 77;
 
 impl Encoder {
-    /// Reads an encoder; `tokens` of its output where that does not depend on the request.
-    pub fn read(component: &ExpandedComponent, tokens: u64) -> Self {
-        let number = |name: &str| component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
+    /// Reads an encoder; `tokens` of its output where that does not depend on the request. `Err` names what is out of range or
+    /// does not agree. Within these ranges no product of an encoder's own extents overflows.
+    pub fn read(component: &ExpandedComponent, tokens: u64) -> Result<Self, String> {
+        let named = |what: &str| format!("{}: {what}", component.name);
+        let number = |name: &str| {
+            let value = component.geometry.as_ref().and_then(|g| g.get(name)).and_then(serde_json::Value::as_u64);
+            value.map(|value| within(&named(name), value, MAX_WIDTH)).transpose()
+        };
         let (hidden, ffn, heads, head) =
-            (number("hidden_size"), number("ffn_size"), number("num_attention_heads"), number("attention_head_dim"));
-        let mut blocks = (
-            component.block_count.map_or(0, fv_spec::units::Count::get),
-            component.block_parameter_count.map_or(0, fv_spec::units::Count::get),
-        );
+            (number("hidden_size")?, number("ffn_size")?, number("num_attention_heads")?, number("attention_head_dim")?);
+        let parameters = component.parameter_count.get();
+        let mut blocks = (component.block_count.map_or(0, Count::get), component.block_parameter_count.map_or(0, Count::get));
         let mut shared_bias = false;
         if let Some([first, rest]) = component.block_groups.as_deref()
             && first.count.get() == 1
             && Some(first.parameter_count.get()) == heads.and_then(|heads| rest.parameter_count.get().checked_add(BUCKETS * heads))
         {
-            (blocks, shared_bias) = ((rest.count.get() + 1, rest.parameter_count.get()), true);
+            (blocks, shared_bias) = ((rest.count.get().saturating_add(1), rest.parameter_count.get()), true);
+        }
+        if blocks.0 > 0 {
+            counts(&component.name, blocks.0, blocks.1, parameters)?;
         }
         let mut encoder = Self {
-            parameters: component.parameter_count.get(),
+            parameters,
             blocks,
             shared_bias,
             // The pipelines with T5 leave its mask out, but for those that say otherwise.
@@ -84,8 +91,14 @@ impl Encoder {
             gated: component.geometry.as_ref().and_then(|g| g.get("gated_ffn")).and_then(serde_json::Value::as_bool).unwrap_or(false),
             tokens,
         };
+        // The matrices that every block has.
+        let inner = within(&named("width of all heads"), (encoder.heads * encoder.head).max(1), MAX_WIDTH)?;
+        let largest = encoder.hidden * inner.max(encoder.ffn);
+        if encoder.blocks.0 > 0 && encoder.geometry && largest > encoder.blocks.1 {
+            return Err(named(&format!("a block of {} parameters has no place for a matrix of {largest}", encoder.blocks.1)));
+        }
         encoder.masked &= encoder.class() == Class::T5;
-        encoder
+        Ok(encoder)
     }
 
     /// Which class it is. One without geometry or of unknown blocks counts as T5.

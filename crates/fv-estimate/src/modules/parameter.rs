@@ -27,6 +27,25 @@ impl Parameter {
     }
 }
 
+/// The widest state or hidden layer that is read. The widest published ones are below 2^17.
+pub const MAX_WIDTH: u64 = 1 << 20;
+/// The most blocks that are read: each is placed in the allocator. Published models have some dozens.
+pub const MAX_BLOCKS: u64 = 1024;
+
+/// A figure of the catalog from 1 to `most`.
+pub(crate) fn within(what: &str, value: u64, most: u64) -> Result<u64, String> {
+    if (1..=most).contains(&value) { Ok(value) } else { Err(format!("{what}: found {value}, allowed: 1 to {most}")) }
+}
+
+/// Checks that so many blocks of so many parameters are a part of a component.
+pub(crate) fn counts(what: &str, blocks: u64, block: u64, all: u64) -> Result<(), String> {
+    within(&format!("{what}: block_count"), blocks, MAX_BLOCKS)?;
+    match blocks.checked_mul(block) {
+        Some(held) if held <= all => Ok(()),
+        _ => Err(format!("{what}: {blocks} blocks of {block} parameters are more than its {all}")),
+    }
+}
+
 /// A parameter that is neither quantised nor kept in fp32.
 pub fn plain(elements: u64) -> Parameter {
     Parameter { elements, rows: 0, fp32: false }

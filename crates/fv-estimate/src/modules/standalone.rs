@@ -209,7 +209,7 @@ impl EncoderPass {
         let pass = match (role, asked.stage.as_str()) {
             (Role::TextEncoder | Role::TextEncoder2, "encode_prompt") if asked.tokens.is_some() => Self {
                 encoder: {
-                    let encoder = Encoder::read(component, 0);
+                    let encoder = Encoder::read(component, 0)?;
                     Encoder { masked: encoder.masked || asked.masked, ..encoder }
                 },
                 role,
@@ -219,7 +219,7 @@ impl EncoderPass {
                 fp16,
             },
             (Role::ImageEncoder, "encode_image") => Self {
-                encoder: Encoder::read(component, encoder::IMAGE_TOKENS),
+                encoder: Encoder::read(component, encoder::IMAGE_TOKENS)?,
                 role,
                 batch: asked.batch,
                 tokens: encoder::IMAGE_TOKENS,

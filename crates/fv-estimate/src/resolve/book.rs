@@ -6,6 +6,7 @@ use fv_spec::authored::{Dtype, Role};
 use fv_spec::estimate::{Provenance, Reason, Setting};
 use serde_json::{Map, Value, json};
 
+use super::sections::{self, REQUESTS};
 use super::{Context, InputError, UNKNOWN_SETTING, dtype, dtype_word, placement_value, storage_word};
 use crate::settings::Component;
 
@@ -53,6 +54,15 @@ impl Key {
     pub(super) const fn new(name: &'static str, paths: &'static [&'static str], kind: Kind, effect: Effect) -> Self {
         Self { name, paths, kind, effect }
     }
+
+    /// Where a configuration sets it.
+    pub(super) fn path(&self) -> String {
+        match self.paths.first() {
+            Some(path) if path.starts_with("default_request.") => (*path).to_owned(),
+            Some(path) => format!("generator.{path}"),
+            None => format!("generator.pipeline.experimental.{}", self.name),
+        }
+    }
 }
 
 /// What a written name means to a runtime.
@@ -61,12 +71,6 @@ pub(super) enum Meaning {
     Key(&'static Key),
     /// Known, and without effect here.
     Inert,
-}
-
-impl Meaning {
-    pub(super) fn is_called(self, name: &str) -> bool {
-        matches!(self, Self::Key(key) if key.name == name)
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -108,35 +112,50 @@ impl Book {
         }
     }
 
-    /// Reads `generator.*` of the configuration, and of `default_request` what is about execution.
+    /// Reads the whole configuration: settings are taken, and what is neither a setting nor known to leave memory alone is named.
     pub(super) fn authored(&mut self, config: &Map<String, Value>) {
         let mut leaves = Vec::with_capacity(32);
+        let lookup = self.lookup;
+        let open = |path: &str| !matches!(lookup(path), Some(Meaning::Key(Key { kind: Kind::Any, .. })));
         let mut path = String::with_capacity(64);
-        let open = |path: &str| !matches!((self.lookup)(path), Some(Meaning::Key(Key { kind: Kind::Any, .. })));
         if let Some(generator) = config.get("generator") {
             flatten(&mut path, generator, &open, &mut leaves);
         }
-        if let Some(runtime) = config.get("default_request").and_then(|r| r.get("runtime")) {
-            path.push_str("default_request.runtime");
-            flatten(&mut path, runtime, &open, &mut leaves);
-        }
-        // The rest of `sampling` is the request's.
-        if let Some(batched) = config.get("default_request").and_then(|r| r.get("sampling")?.get("batch_cfg")) {
-            leaves.push(("default_request.sampling.batch_cfg".to_owned(), batched));
-        }
-        // The typed sections first: the runtime lets the free map win.
-        leaves.sort_by_key(|(path, _)| (path.starts_with("pipeline.experimental."), path.starts_with("pipeline.preset_overrides.")));
+        leaves.sort_by_key(|(path, _)| precedence(path));
         for (path, value) in leaves {
             if matches!(path.as_str(), "model_path" | "revision" | "trust_remote_code") {
                 continue;
             }
-            let meaning = (self.lookup)(&path);
-            let written = if path.starts_with("default_request.") { path } else { ["generator.", &path].concat() };
-            match meaning {
-                Some(Meaning::Key(key)) => self.give(key, value.clone(), Provenance::Authored, written, false),
-                Some(Meaning::Inert) => self.inert.push(written),
-                None => self.unmodelled(&written, "it is not known here and could change memory"),
+            self.take_authored(lookup(&path), value, joined("generator", &path), None);
+        }
+        for section in REQUESTS.into_iter().chain(config.keys().map(String::as_str).filter(|key| !REQUESTS.contains(key))) {
+            let Some(value) = config.get(section).filter(|_| section != "generator") else { continue };
+            let mut leaves = Vec::new();
+            flatten(&mut path, value, &|_| true, &mut leaves);
+            for (path, value) in leaves.into_iter().filter(|(_, value)| !value.is_null()) {
+                // Both sections of a request mean the same.
+                let setting = REQUESTS.contains(&section).then(|| lookup(&joined(REQUESTS[0], &path))).flatten();
+                self.take_authored(setting, value, joined(section, &path), sections::effect(section, &path));
             }
+        }
+    }
+
+    /// Takes one key of the configuration: a setting, or one of another section with its effect.
+    fn take_authored(&mut self, setting: Option<Meaning>, value: &Value, written: String, effect: Option<Effect>) {
+        match (setting, effect) {
+            (Some(Meaning::Key(key)), _) => self.give(key, value.clone(), Provenance::Authored, written, false),
+            (Some(Meaning::Inert), _) => self.inert.push(written),
+            (None, Some(Effect::Applies | Effect::Harmless)) => {}
+            (None, Some(Effect::Unless(neutral))) => self.neutral_or_unmodelled(&written, value, neutral),
+            (None, None) => self.unmodelled(&written, "it is not known here and could change memory"),
+        }
+    }
+
+    /// Names a setting whose value no rule models.
+    fn neutral_or_unmodelled(&mut self, written: &str, value: &Value, neutral: &[&str]) {
+        let text = value.to_string();
+        if !neutral.contains(&text.as_str()) {
+            self.unmodelled(written, &format!("no rule models the value {text}"));
         }
     }
 
@@ -147,6 +166,10 @@ impl Book {
             match (self.lookup)(path) {
                 Some(Meaning::Key(key)) => self.give(key, value.clone(), Provenance::User, name.clone(), false),
                 Some(Meaning::Inert) => self.inert.push(name.clone()),
+                None if is_variable(name) => {
+                    let text = format!("{} is an environment variable and no setting: give it as one, with --env", json!(name));
+                    self.errors.push(InputError::new("unknown-key", text));
+                }
                 None => {
                     let near = nearest(path, &(self.names)());
                     let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
@@ -295,12 +318,7 @@ impl Book {
             match effect {
                 Effect::Applies => continue,
                 Effect::Harmless => {}
-                Effect::Unless(neutral) => {
-                    let text = given.value.to_string();
-                    if !neutral.contains(&text.as_str()) {
-                        self.unmodelled(&given.written, &format!("no rule models the value {text}"));
-                    }
-                }
+                Effect::Unless(neutral) => self.neutral_or_unmodelled(&given.written, &given.value, neutral),
             }
             self.report(name, given.value, given.provenance);
         }
@@ -309,6 +327,20 @@ impl Book {
             self.note(format!("without effect with {runtime}: {names}"));
         }
     }
+}
+
+/// The order in which keys of `generator` are read, by path: the typed sections first, since the runtime lets the free map win.
+pub(super) fn precedence(path: &str) -> (bool, bool) {
+    (path.starts_with("pipeline.experimental."), path.starts_with("pipeline.preset_overrides."))
+}
+
+/// Whether a name is written as environment variables are.
+fn is_variable(name: &str) -> bool {
+    name.contains('_') && name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains(|c: char| c.is_ascii_lowercase() || c == '.')
+}
+
+fn joined(section: &str, path: &str) -> String {
+    if path.is_empty() { section.to_owned() } else { [section, ".", path].concat() }
 }
 
 /// Leaves below `value`, with dotted paths; `path` is left as it was.
@@ -404,7 +436,7 @@ pub(super) fn nearest(written: &str, names: &[&'static str]) -> Vec<&'static str
 }
 
 /// `PYTORCH_*` and library variables that move memory, alike for every runtime on PyTorch.
-pub(super) fn library_environment(context: &Context<'_>, book: &mut Book) {
+pub(super) fn library_environment(context: &Context<'_>, compile: bool, gpus: u32, book: &mut Book) {
     const MATTERS: [&str; 6] = [
         "CUBLAS_WORKSPACE_CONFIG",
         "CUBLASLT_WORKSPACE_SIZE",
@@ -413,10 +445,36 @@ pub(super) fn library_environment(context: &Context<'_>, book: &mut Book) {
         "TORCH_BLAS_PREFER_CUBLASLT",
         "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
     ];
-    for name in MATTERS {
-        if let Some((text, provenance)) = context.env.get(name).filter(|(text, _)| !(name == "CUDA_MODULE_LOADING" && *text == "LAZY")) {
+    /// Variables of NCCL about logs, addresses and waiting. Others size its buffers or choose what has some.
+    const OF_NCCL: [&str; 7] = [
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+        "NCCL_DEBUG_SUBSYS",
+        "NCCL_SOCKET_",
+        "NCCL_TIMEOUT",
+    ];
+    /// Variables of the compiler about files, threads and logs. Others change what it makes.
+    const OF_INDUCTOR: [&str; 4] =
+        ["TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE"];
+    for (name, (text, provenance)) in &context.env {
+        let (matters, why, why_not) = if MATTERS.contains(name) {
+            (!(*name == "CUDA_MODULE_LOADING" && *text == "LAZY"), "it changes what the libraries hold and is not modelled", "")
+        } else if *name == "PYTORCH_HIP_ALLOC_CONF" {
+            (true, "builds for ROCm read it and others do not; what it says is not modelled", "")
+        } else if name.starts_with("NCCL_") && !OF_NCCL.iter().any(|known| name.starts_with(known)) {
+            (gpus > 1, "what NCCL holds is not modelled", "nothing is exchanged")
+        } else if name.starts_with("TORCHINDUCTOR_") && !OF_INDUCTOR.contains(name) {
+            (compile, "it changes what the compiler makes and is not modelled", "nothing is compiled")
+        } else {
+            continue;
+        };
+        if matters {
             book.report(name, *text, *provenance);
-            book.unmodelled(name, "it changes what the libraries hold and is not modelled");
+            book.unmodelled(name, why);
+        } else if !why_not.is_empty() {
+            book.note(format!("{name} has no effect: {why_not}"));
         }
     }
 }

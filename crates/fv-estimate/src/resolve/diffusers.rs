@@ -69,8 +69,6 @@ enum Offload {
 }
 
 pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -> Result<(Settings, Request), Vec<InputError>> {
-    book.authored(&context.example.base_config);
-    book.user(&context.overrides.set);
     let attention_from = environment(context, &mut book);
     let wan = context.family() == "wan";
 
@@ -111,7 +109,7 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
     let pinned_rounding = matches!(offload, Offload::Blocks { pinned: true, .. } | Offload::Leaves { pinned: true });
     book.derive("pinned_rounding", pinned_rounding, offloaded_by);
     book.derive("pinned_host", false, Provenance::RuntimeDefault);
-    library_environment(context, &mut book);
+    library_environment(context, false, gpu_count, &mut book);
     let allocator = allocator::resolve(context, None, &mut book);
     book.close(Runtime::Diffusers.word());
     if !book.errors.is_empty() {
@@ -393,9 +391,10 @@ fn tiling(context: &Context<'_>, book: &mut Book) -> Option<Tiling> {
 }
 
 /// Tiles and strides are whole latent positions, and strides leave no gap.
-pub(super) fn check_tile(name: &str, tile: u32, stride_name: &str, stride: u32, compression: u32, book: &mut Book) {
+pub(super) fn check_tile(name: &'static str, tile: u32, stride_name: &'static str, stride: u32, compression: u32, book: &mut Book) {
     let compression = compression.max(1);
-    for (name, size) in [(name, tile), (stride_name, stride)] {
+    let (name, stride_name) = (book.written(name), book.written(stride_name));
+    for (name, size) in [(&name, tile), (&stride_name, stride)] {
         if size < compression || !size.is_multiple_of(compression) {
             book.error("invalid-value", format!("{name}: found {size}, allowed: multiples of {compression}"));
         }

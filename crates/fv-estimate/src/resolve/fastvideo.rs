@@ -157,13 +157,14 @@ static ENVIRONMENT: &[Key] = &[
     Key::new("FASTVIDEO_TRACE_STEPS", &[], Text, Harmless),
 ];
 
-/// Variables about files, logs, launching, output, profiling and tests.
-const HARMLESS_PREFIXES: [&str; 29] = [
-    "FASTVIDEO_CONFIG_ROOT",
-    "FASTVIDEO_CONFIGURE_LOGGING",
+/// Variables about files, logs, launching, output, profiling and tests. What ends in `_` is the start of a name.
+const HARMLESS: [&str; 36] = [
     "FASTVIDEO_CACHE_ROOT",
-    "FASTVIDEO_COSMOS25_LOG",
+    "FASTVIDEO_CONFIGURE_LOGGING",
+    "FASTVIDEO_CONFIG_ROOT",
+    "FASTVIDEO_COSMOS25_LOG_KNOBS",
     "FASTVIDEO_DEBUG_NAN_CHECK",
+    "FASTVIDEO_ENGINE_ITERATION_TIMEOUT_S",
     "FASTVIDEO_EVAL_",
     "FASTVIDEO_EXTERNAL_LAUNCHER",
     "FASTVIDEO_FAD_",
@@ -171,24 +172,36 @@ const HARMLESS_PREFIXES: [&str; 29] = [
     "FASTVIDEO_FVD_",
     "FASTVIDEO_HCCL_",
     "FASTVIDEO_HOST_IP",
-    "FASTVIDEO_LOG",
+    "FASTVIDEO_LOGGING_",
+    "FASTVIDEO_LOG_ALL_PROCESSES",
+    "FASTVIDEO_LOG_BATCHSIZE_INTERVAL",
     "FASTVIDEO_LOOPBACK_IP",
     "FASTVIDEO_MEMORY_REPORT",
     "FASTVIDEO_MLX_",
-    "FASTVIDEO_NCCL_",
+    // The client's name for the model.
+    "FASTVIDEO_MODEL",
+    "FASTVIDEO_NCCL_SO_PATH",
     "FASTVIDEO_NVENC_",
-    "FASTVIDEO_NVTX_",
+    "FASTVIDEO_NVTX_PROFILE",
     "FASTVIDEO_OUTPUT_PIX_FMT",
     "FASTVIDEO_PHYSICS_IQ_",
     "FASTVIDEO_STAGE_LOGGING",
     "FASTVIDEO_TEST_",
-    "FASTVIDEO_TORCH_PROFIL",
+    "FASTVIDEO_TORCH_PROFILER_",
+    "FASTVIDEO_TORCH_PROFILE_MODEL_LOADING",
+    "FASTVIDEO_TORCH_PROFILE_REGIONS",
+    "FASTVIDEO_TRACE_FUNCTION",
     "FASTVIDEO_ULYSSES_A2A_LONG_TRAINING",
     "FASTVIDEO_VBENCH_",
     "FASTVIDEO_VIDEO_CODEC",
     "FASTVIDEO_WORKER_MULTIPROC_METHOD",
     "FASTVIDEO_X264_",
 ];
+
+/// Whether a variable says nothing about memory.
+pub(super) fn harmless(name: &str) -> bool {
+    HARMLESS.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { name == *known })
+}
 
 /// Variables that one family alone reads.
 const OF_ONE_FAMILY: [(&str, &str); 6] = [
@@ -243,8 +256,6 @@ impl Family {
 }
 
 pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -> Result<(Settings, Request), Vec<InputError>> {
-    book.authored(&context.example.base_config);
-    book.user(&context.overrides.set);
     environment(context, &mut book);
     let family = Family::of(context.family());
 
@@ -274,16 +285,8 @@ pub(super) fn resolve(context: &Context<'_>, request: Request, mut book: Book) -
     }
     interactions(&ranks, compile, gathered || shard > 1, streamed, &mut book);
     book.derive("compile", compile, compiled_by);
-    if let Some(key) =
-        ["vae_parallel_decode", "vae_parallel_encode"].into_iter().find(|key| book.given(key).is_some_and(|g| g.value == json!(true)))
-    {
-        if context.family() != "minimax_h3" {
-            book.note(format!("{} has no effect on {}", book.written(key), context.family()));
-        } else if ranks.sequence > 1 {
-            book.unmodelled(&book.written(key), "decoding in parallel is not modelled");
-        }
-    }
-    library_environment(context, &mut book);
+    parallel_vae(context, &ranks, &mut book);
+    library_environment(context, compile, ranks.gpus, &mut book);
     let allowed = cap(&mut book);
     let allocator = allocator::resolve(context, allowed, &mut book);
     book.close(Runtime::FastVideo.word());
@@ -323,7 +326,7 @@ fn environment(context: &Context<'_>, book: &mut Book) {
             alias(name, text, *provenance, book);
         } else if let Some(key) = ENVIRONMENT.iter().find(|key| key.name == *name) {
             book.environment(key, name, text, *provenance);
-        } else if HARMLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        } else if harmless(name) {
             book.report(name, *text, *provenance);
         } else if let Some((_, family)) = OF_ONE_FAMILY.iter().find(|(prefix, _)| name.starts_with(prefix)) {
             book.report(name, *text, *provenance);
@@ -820,11 +823,12 @@ fn tiling(context: &Context<'_>, family: &Family, ranks: &Ranks, book: &mut Book
         [context.geometry(Role::Vae, "spatial_compression").unwrap_or(1), context.geometry(Role::Vae, "temporal_compression").unwrap_or(1)];
     let temporal = temporal.then_some([num_frames, stride_frames]);
     let sizes = [
-        ("tile_sample_min_height", height, "tile_sample_stride_height", stride_height, compression[0]),
-        ("tile_sample_min_width", width, "tile_sample_stride_width", stride_width, compression[0]),
+        ("vae_config.tile_sample_min_height", height, "vae_config.tile_sample_stride_height", stride_height, compression[0]),
+        ("vae_config.tile_sample_min_width", width, "vae_config.tile_sample_stride_width", stride_width, compression[0]),
     ];
-    let frames =
-        temporal.map(|[tile, stride]| ("tile_sample_min_num_frames", tile, "tile_sample_stride_num_frames", stride, compression[1]));
+    let frames = temporal.map(|[tile, stride]| {
+        ("vae_config.tile_sample_min_num_frames", tile, "vae_config.tile_sample_stride_num_frames", stride, compression[1])
+    });
     for (name, tile, stride_name, stride, compression) in sizes.into_iter().chain(frames) {
         super::diffusers::check_tile(name, tile, stride_name, stride, compression, book);
     }
@@ -841,18 +845,40 @@ fn tiling(context: &Context<'_>, family: &Family, ranks: &Ranks, book: &mut Book
     (Some(tiling), false)
 }
 
+/// Coding of one video by several ranks, which H3 alone has.
+fn parallel_vae(context: &Context<'_>, ranks: &Ranks, book: &mut Book) {
+    for name in ["vae_parallel_decode", "vae_parallel_decode_strategy", "vae_parallel_encode"] {
+        let Some(given) = book.given(name).cloned() else { continue };
+        if context.family() != "minimax_h3" {
+            book.note(format!("{} has no effect on {}", given.written, context.family()));
+        } else if ranks.sequence > 1 && given.value == json!(true) {
+            book.unmodelled(&given.written, "decoding in parallel is not modelled");
+        }
+        book.report(name, given.value, given.provenance);
+    }
+}
+
 /// Guidance as the pipeline runs it, and whether the difference of the predictions is kept.
 fn guidance(context: &Context<'_>, request: &Request, book: &mut Book) -> (Guidance, bool) {
     let batched = book.flag("use_batched_cfg", false).0;
     let batched = book.flag("batch_cfg", false).0 || batched;
     let class = book.given("override_pipeline_cls_name").cloned();
     let named = class.as_ref().and_then(|given| given.value.as_str()).unwrap_or_default();
-    let dmd =
-        context.family() == "wan" && if class.is_some() { named.to_ascii_lowercase().contains("dmd") } else { context.named("fastwan") };
+    let wan = context.family() == "wan";
+    // The pipelines of Wan by what they start from, and whether they distil the steps.
+    let image = context.image_to_video();
+    let pipeline = match named {
+        "WanPipeline" if wan && !image => Some(false),
+        "WanDMDPipeline" if wan && !image => Some(true),
+        "WanImageToVideoPipeline" if image => Some(false),
+        "WanImageToVideoDmdPipeline" if image => Some(true),
+        _ => None,
+    };
+    let dmd = if class.is_some() { pipeline == Some(true) } else { wan && context.named("fastwan") };
     if let Some(given) = &class {
         book.report("override_pipeline_cls_name", given.value.clone(), given.provenance);
-        if !dmd {
-            book.unmodelled(&given.written, &format!("no rule models the pipeline {}", given.value));
+        if pipeline.is_none() {
+            book.unmodelled(&given.written, &format!("no rule models the pipeline {} for this checkpoint", given.value));
         }
     }
     let guidance = if dmd {

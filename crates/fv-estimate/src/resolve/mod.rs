@@ -2,6 +2,7 @@
 //! [`Request`] before any memory rule applies.
 //!
 //! * `book`: the tables of names, what was given for them, and what is said about the outcome.
+//! * `sections`: what a configuration may say outside `generator`.
 //! * `request`: sizes and counts, with each family's rules for them.
 //! * `fastvideo`, `diffusers`: what each runtime makes of its settings.
 //! * `allocator`: the options of PyTorch's allocator.
@@ -14,6 +15,7 @@ mod book;
 mod diffusers;
 mod fastvideo;
 mod request;
+pub(crate) mod sections;
 
 use std::collections::BTreeMap;
 
@@ -21,13 +23,14 @@ use fv_spec::authored::{Dtype, Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::{Provenance, Reason, Setting};
 use fv_spec::request::{PartialRequest, Request};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::caching;
 use crate::error::InputError;
 use crate::settings::{Attention, Component, Guidance, Placement, Precision, Settings};
 use crate::storage::Storage;
-use book::Book;
+use book::{Book, Key, Kind, Meaning};
+use sections::REQUESTS;
 
 /// What the user sets beside the request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -55,38 +58,108 @@ pub fn resolve(
     overrides: &Overrides,
 ) -> Result<(Settings, Request), Vec<InputError>> {
     let context = Context::new(model, example, overrides);
-    let mut errors = Vec::new();
-    let request = request::resolve(&context, request, &mut errors);
-    let mut book = match example.runtime {
-        Runtime::FastVideo => Book::new(fastvideo::lookup, fastvideo::names),
-        Runtime::Diffusers => Book::new(diffusers::lookup, diffusers::names),
-        Runtime::FreeVideo | Runtime::FvRun => {
-            return if errors.is_empty() { Ok((uncovered(&context), request.value)) } else { Err(errors) };
-        }
+    let mut errors = context.unreadable();
+    let names = names_of(example.runtime);
+    let mut book = names.map(|(lookup, names)| Book::new(lookup, names));
+    let mut given = Vec::new();
+    if let Some(book) = &mut book {
+        book.authored(&example.base_config);
+        book.user(&overrides.set);
+        given = std::mem::take(&mut book.errors);
+    }
+    let workload = match &book {
+        Some(book) => book.given("workload_type").and_then(|given| given.value.as_str()),
+        None => example.base_config.get("generator").and_then(|generator| generator.get("pipeline")?.get("workload_type")?.as_str()),
+    };
+    let request = request::resolve(&context, workload, request, &mut errors);
+    errors.append(&mut given);
+    let Some(mut book) = book else {
+        return if errors.is_empty() { Ok((uncovered(&context), request.value)) } else { Err(errors) };
     };
     book.errors = errors;
     book.notes = request.notes;
-    let (settings, request) = match example.runtime {
-        Runtime::Diffusers => diffusers::resolve(&context, request.value, book),
-        _ => fastvideo::resolve(&context, request.value, book),
-    }?;
-    Ok((settings, request))
+    if example.runtime == Runtime::Diffusers {
+        diffusers::resolve(&context, request.value, book)
+    } else {
+        fastvideo::resolve(&context, request.value, book)
+    }
 }
+
+/// What a runtime's names mean, and all of them; `None` where its settings are not resolved.
+fn names_of(runtime: Runtime) -> Option<(Lookup, Names)> {
+    match runtime {
+        Runtime::FastVideo => Some((fastvideo::lookup, fastvideo::names)),
+        Runtime::Diffusers => Some((diffusers::lookup, diffusers::names)),
+        Runtime::FreeVideo | Runtime::FvRun => None,
+    }
+}
+
+type Lookup = fn(&str) -> Option<Meaning>;
+type Names = fn() -> Vec<&'static str>;
 
 /// Where a configuration sets the reported setting `key`, such as `generator.engine.offload.vae` for `vae_cpu_offload`.
 /// `None` for environment variables and for what follows from other settings.
 pub fn config_path(runtime: Runtime, key: &str) -> Option<String> {
-    let meaning = match runtime {
-        Runtime::FastVideo => fastvideo::lookup(key),
-        Runtime::Diffusers => diffusers::lookup(key),
-        Runtime::FreeVideo | Runtime::FvRun => None,
-    };
-    let Some(book::Meaning::Key(found)) = meaning.filter(|meaning| meaning.is_called(key)) else { return None };
-    Some(match found.paths.first() {
-        Some(path) if path.starts_with("default_request.") => (*path).to_owned(),
-        Some(path) => format!("generator.{path}"),
-        None => format!("generator.pipeline.experimental.{}", found.name),
+    let (lookup, _) = names_of(runtime)?;
+    match lookup(key) {
+        Some(Meaning::Key(found)) if found.name == key => Some(found.path()),
+        _ => None,
+    }
+}
+
+/// The path that stands for every way to write the same setting: `generator.engine.attention.vsa_sparsity` for
+/// `generator.pipeline.experimental.VSA_sparsity`. `None` for what is no setting of the runtime.
+pub fn canonical(runtime: Runtime, path: &str) -> Option<String> {
+    let (lookup, _) = names_of(runtime)?;
+    let path = path.strip_prefix("generator.").unwrap_or(path);
+    let in_request = REQUESTS.iter().find_map(|section| path.strip_prefix(section)?.strip_prefix('.'));
+    let path = in_request.map_or_else(|| path.to_owned(), |rest| format!("{}.{rest}", REQUESTS[0]));
+    if let Some(Meaning::Key(key)) = lookup(&path) {
+        return Some(key.path());
+    }
+    // Below a setting whose value is a mapping.
+    path.rmatch_indices('.').find_map(|(at, _)| match lookup(&path[..at]) {
+        Some(Meaning::Key(key @ Key { kind: Kind::Any, .. })) => Some(key.path() + &path[at..]),
+        _ => None,
     })
+}
+
+/// The order in which a runtime reads the keys of a configuration: what comes later wins.
+pub(crate) fn precedence(path: &str) -> (bool, bool) {
+    book::precedence(path.strip_prefix("generator.").unwrap_or(path))
+}
+
+/// A configuration without what the user takes back by setting it to null, however it is written there.
+pub fn without_nulls(runtime: Runtime, config: &Map<String, Value>, set: &[(String, Value)]) -> Map<String, Value> {
+    let name = |path: &str| canonical(runtime, path).unwrap_or_else(|| path.strip_prefix("generator.").unwrap_or(path).to_owned());
+    let gone: Vec<String> = set.iter().filter(|(_, value)| value.is_null()).map(|(path, _)| name(path)).collect();
+    let mut config = config.clone();
+    if !gone.is_empty() {
+        prune(&mut config, "", &|path| gone.contains(&name(path)));
+    }
+    config
+}
+
+fn prune(map: &mut Map<String, Value>, path: &str, gone: &dyn Fn(&str) -> bool) {
+    map.retain(|key, value| {
+        let path = if path.is_empty() { key.clone() } else { [path, ".", key].concat() };
+        if gone(&path) {
+            return false;
+        }
+        if let Value::Object(inner) = value {
+            prune(inner, &path, gone);
+        }
+        true
+    });
+}
+
+/// Whether an environment variable says nothing about memory with this runtime.
+pub(crate) fn harmless_variable(runtime: Runtime, name: &str) -> bool {
+    match runtime {
+        // Another program's.
+        Runtime::Diffusers => name.starts_with("FASTVIDEO_"),
+        Runtime::FastVideo | Runtime::FreeVideo | Runtime::FvRun => fastvideo::harmless(name),
+    }
 }
 
 /// What the resolvers read.
@@ -110,6 +183,13 @@ impl<'a> Context<'a> {
         Self { model, example, overrides, components, env: deployment.chain(user).collect() }
     }
 
+    /// The deployment's environment where it is not text.
+    fn unreadable(&self) -> Vec<InputError> {
+        let wrong = self.example.env.iter().filter(|(_, value)| !value.is_string());
+        let wrong = wrong.map(|(name, value)| format!("environment variable {name}: found {}, allowed: text", book::found(value)));
+        wrong.map(|message| InputError::new("invalid-value", message)).collect()
+    }
+
     fn family(&self) -> &'a str {
         &self.model.memory_rules
     }
@@ -130,9 +210,9 @@ impl<'a> Context<'a> {
         [side(0), side(1), side(2)]
     }
 
-    /// `default_request.<section>.<name>`.
+    /// `<section>.<name>` of the configuration's request.
     fn default_request(&self, section: &str, name: &str) -> Option<&'a Value> {
-        self.example.base_config.get("default_request")?.get(section)?.get(name).filter(|value| !value.is_null())
+        sections::requests(&self.example.base_config).find_map(|request| request.get(section)?.get(name).filter(|value| !value.is_null()))
     }
 
     /// Wan 2.2 TI2V: text and image to video in one model, told by its latents going in and out alike through the
@@ -143,6 +223,12 @@ impl<'a> Context<'a> {
             && self.geometry(Role::Vae, "spatial_compression") == Some(16)
             && latent.is_some()
             && self.geometry(Role::Transformer, "in_channels") == latent
+    }
+
+    /// Whether a Wan transformer takes an image's latent beside its own, and so cannot do without one.
+    fn image_to_video(&self) -> bool {
+        let input = self.geometry(Role::Transformer, "in_channels");
+        self.family() == "wan" && input.is_some() && input != self.geometry(Role::Vae, "latent_channels") && !self.text_or_image()
     }
 
     /// Whether the model or a component carries `word` in its name.
@@ -157,19 +243,31 @@ fn whole(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|n| u32::try_from(n).ok())
 }
 
-/// `text` times `unit`, rounded down: a decimal number without sign or exponent, never through floating point.
+/// `text` times `unit`, rounded down: a decimal number without sign, never through floating point.
 fn scaled(text: &str, unit: u64) -> Option<u64> {
-    let (integer, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let text = text.trim();
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = |part: &str| part.len() <= 18 && part.bytes().all(|b| b.is_ascii_digit());
     if !digits(integer) || !digits(fraction) || (integer.is_empty() && fraction.is_empty()) {
         return None;
     }
-    let unit = u128::from(unit);
-    let whole = if integer.is_empty() { 0 } else { integer.parse::<u128>().ok()? };
-    let parts = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().ok()? };
-    let denominator = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let bytes = whole.checked_mul(unit)?.checked_add(parts.checked_mul(unit)? / denominator)?;
-    u64::try_from(bytes).ok()
+    let all = [integer, fraction].concat().parse::<u128>().ok()?;
+    // The number is `all` times ten to the power of this.
+    let power = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let ten = 10_u128.checked_pow(power.unsigned_abs());
+    let scaled = match ten {
+        _ if all == 0 => 0,
+        Some(ten) if power >= 0 => all.checked_mul(ten)?.checked_mul(unit.into())?,
+        // The whole part and the rest, so that the product stays in range.
+        Some(ten) => (all / ten).checked_mul(unit.into())?.checked_add((all % ten).checked_mul(unit.into())? / ten)?,
+        None if power < 0 => 0,
+        None => return None,
+    };
+    u64::try_from(scaled).ok()
 }
 
 /// The type called `text`, by either of its usual names.
@@ -248,6 +346,7 @@ fn guidance_word(guidance: Guidance) -> &'static str {
 fn uncovered(context: &Context<'_>) -> Settings {
     let runtime = context.example.runtime;
     let component = Component { placement: Placement::Resident, precision: plain(Dtype::Bf16) };
+    let asked: BTreeMap<&String, &Value> = context.overrides.set.iter().map(|(key, value)| (key, value)).collect();
     let mut settings = Settings {
         runtime,
         gpu_count: 1,
@@ -267,7 +366,11 @@ fn uncovered(context: &Context<'_>) -> Settings {
         pinned_rounding: false,
         pinned_host: false,
         allocator: caching::Config::default(),
-        reported: Vec::new(),
+        // Nothing is made of them, and evidence has to be of the same.
+        reported: asked
+            .into_iter()
+            .map(|(key, value)| Setting { key: key.clone(), value: value.clone(), provenance: Provenance::User })
+            .collect(),
         unknown: Vec::new(),
         notes: Vec::new(),
     };

@@ -6,7 +6,7 @@ use fv_spec::request::{PartialRequest, Request};
 use serde_json::Value;
 
 use super::book::found;
-use super::{Context, InputError};
+use super::{Context, InputError, sections};
 
 /// Pixels of a side.
 const MAX_SIDE: u32 = 16_384;
@@ -99,8 +99,8 @@ impl FrameRule {
     }
 }
 
-/// Resolves `asked`; every problem is added to `errors`.
-pub(super) fn resolve(context: &Context<'_>, asked: &PartialRequest, errors: &mut Vec<InputError>) -> Resolved {
+/// Resolves `asked` for what the settings say is made of what (`workload`); every problem is added to `errors`.
+pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &PartialRequest, errors: &mut Vec<InputError>) -> Resolved {
     let mut notes = Vec::new();
     let defaults = Defaults::of(context);
     let d = defaults.as_ref();
@@ -121,7 +121,8 @@ pub(super) fn resolve(context: &Context<'_>, asked: &PartialRequest, errors: &mu
     let batch = whole(asked.batch, "num_videos_per_prompt", Some(1));
     let num_inference_steps = whole(asked.num_inference_steps, "num_inference_steps", d.map(|d| d.steps).or(Some(50)));
     let mut text_tokens = whole(asked.text_tokens, "max_sequence_length", d.map(|d| d.text).or(Some(512)));
-    let references = asked.references.unwrap_or_else(|| default_references(context));
+    let references =
+        asked.references.or_else(|| configured_references(context, errors)).unwrap_or_else(|| default_references(context, workload));
     let guidance_scale =
         asked.guidance_scale.or_else(|| sampling_number(context, "guidance_scale", errors)).or(d.map(|d| d.guidance)).unwrap_or(1.0);
 
@@ -158,7 +159,7 @@ pub(super) fn resolve(context: &Context<'_>, asked: &PartialRequest, errors: &mu
             notes.push(format!("FastVideo pads Wan's text to 512 tokens, whatever is asked for ({text_tokens})"));
             text_tokens = 512;
         }
-        wan_references(context, references, errors);
+        wan_references(context, workload, references, errors);
     } else {
         bound("text tokens", text_tokens, 1, MAX_TEXT, errors);
     }
@@ -169,9 +170,19 @@ pub(super) fn resolve(context: &Context<'_>, asked: &PartialRequest, errors: &mu
     Resolved { value, notes }
 }
 
+/// What the configuration's request is conditioned on, where it says so.
+fn configured_references(context: &Context<'_>, errors: &mut Vec<InputError>) -> Option<u32> {
+    let found = sections::requests(&context.example.base_config).map(sections::references).find(|found| !found.is_empty())?;
+    let most = found.into_iter().try_fold(0, |most: u32, count| Some(most.max(count?)));
+    if most.is_none() {
+        let message = "default_request: references: what is given is no number of inputs, allowed: a whole number of at least 0, or lists";
+        errors.push(InputError::new("invalid-value", message));
+    }
+    most
+}
+
 /// One image for a model that starts from one, two for first and last frame.
-fn default_references(context: &Context<'_>) -> u32 {
-    let workload = context.example.base_config.get("generator").and_then(|g| g.get("pipeline")?.get("workload_type")?.as_str());
+fn default_references(context: &Context<'_>, workload: Option<&str>) -> u32 {
     match workload {
         Some("i2v") if context.named("flf2v") => 2,
         Some("i2v") => 1,
@@ -194,22 +205,26 @@ fn h3(context: &Context<'_>, num_frames: u32, references: u32, errors: &mut Vec<
 }
 
 /// Wan's image models cannot do without an image, its text models have no place for one.
-fn wan_references(context: &Context<'_>, references: u32, errors: &mut Vec<InputError>) {
-    let Some(input) = context.geometry(Role::Transformer, "in_channels") else { return };
-    let latent = context.geometry(Role::Vae, "latent_channels");
-    let (least, most, what) = if context.text_or_image() {
-        (0, 1, "text and image to video")
-    } else if Some(input) == latent {
-        (0, 0, "text to video")
+fn wan_references(context: &Context<'_>, workload: Option<&str>, references: u32, errors: &mut Vec<InputError>) {
+    if context.geometry(Role::Transformer, "in_channels").is_none() {
+        return;
+    }
+    let (least, most, what, workloads): (_, _, _, &[&str]) = if context.text_or_image() {
+        (0, 1, "text and image to video", &["t2v", "i2v", "ti2v", "t2i"])
+    } else if context.image_to_video() {
+        (1, 2, "image to video", &["i2v"])
     } else {
-        (1, 2, "image to video")
+        (0, 0, "text to video", &["t2v", "t2i"])
     };
-    if !(least..=most).contains(&references) {
+    let wrong = |name: &str, found: &str, allowed: &str| {
+        InputError::new("invalid-value", format!("{name}: found {found}, allowed: {allowed}, since {} is {what}", context.model.id))
+    };
+    if let Some(workload) = workload.filter(|workload| !workloads.contains(workload)) {
+        // The number of references follows from it, and is no second mistake.
+        errors.push(wrong("workload_type", workload, &workloads.join(", ")));
+    } else if !(least..=most).contains(&references) {
         let allowed = if least == most { format!("{least}") } else { format!("{least} to {most}") };
-        errors.push(InputError::new(
-            "invalid-value",
-            format!("references: found {references}, allowed: {allowed}, since {} is {what}", context.model.id),
-        ));
+        errors.push(wrong("references", &references.to_string(), &allowed));
     }
 }
 

@@ -9,7 +9,7 @@ use fv_spec::estimate::Provenance;
 use fv_spec::request::{PartialRequest, Request};
 use serde_json::{Value, json};
 
-use super::{InputError, Overrides, config_path, resolve, scaled};
+use super::{InputError, Overrides, canonical, config_path, resolve, scaled, without_nulls};
 use crate::settings::{Attention, Guidance, Placement, Settings, Tiling};
 use crate::storage::Storage;
 
@@ -159,7 +159,15 @@ fn a_decimal_number_is_scaled_without_floating_point() {
         ("", 1, None),
         (".", 1, None),
         ("-1", 1, None),
-        ("1e3", 1, None),
+        ("1e3", 1, Some(1_000)),
+        ("1e-8", 1_000, Some(0)),
+        ("2.5E-1", 1_000, Some(250)),
+        ("12e-1", 10, Some(12)),
+        ("1e400", 1, None),
+        ("1e-400", 1, Some(0)),
+        ("0e99", 1, Some(0)),
+        ("1e", 1, None),
+        ("e1", 1, None),
         ("99999999999999999999", 1, None),
         ("999999999999999999", u64::MAX, None),
     ] {
@@ -364,6 +372,15 @@ mod fastvideo {
         let errors = base.clone().set("vae_config.tile_sample_min_height", json!(100)).errors("fastvideo");
         error(&errors, "invalid-value", "multiples of 8");
         error(&errors, "conflict", "tile_sample_stride_height 192 is above");
+        // Under the name that was written, of several.
+        for (written, key) in [
+            ("vae_config.tile_sample_stride_height", "vae_config.tile_sample_stride_height"),
+            ("pipeline.experimental.vae_config.tile_sample_min_width", "vae_config.tile_sample_min_width"),
+            ("generator.pipeline.vae.tile_sample_stride_width", "vae_config.tile_sample_stride_width"),
+        ] {
+            let errors = base.clone().set(written, json!(100)).errors("fastvideo");
+            assert!(errors.iter().any(|error| error.message.starts_with(&format!("{written}: found 100"))), "{key}: {errors:?}");
+        }
         let errors = base.set("vae_config.tile_sample_stride_width", json!(0)).errors("fastvideo");
         error(&errors, "invalid-value", "from 1 to 16384");
     }
@@ -430,7 +447,28 @@ mod fastvideo {
         assert_eq!(ask().config("default_request/sampling/batch_cfg", json!(true)).fast().guidance, Guidance::Batched);
         let settings = ask().set("override_pipeline_cls_name", json!("WanDMDPipeline")).fast();
         assert_eq!((settings.guidance, settings.unknown.len()), (Guidance::None, 0));
-        unknown(&ask().set("override_pipeline_cls_name", json!("OtherPipeline")).fast(), "OtherPipeline");
+        // The pipelines that are modelled, each for the checkpoints that it can load.
+        for (pipeline, dmd, text, image) in [
+            ("WanPipeline", false, true, false),
+            ("WanDMDPipeline", true, true, false),
+            ("WanImageToVideoPipeline", false, false, true),
+            ("WanImageToVideoDmdPipeline", true, false, true),
+            ("WanCausalDMDPipeline", false, false, false),
+            ("WanVideoToVideoPipeline", false, false, false),
+            ("OtherPipeline", false, false, false),
+        ] {
+            for (model, known) in [("wan21-t2v-1.3b", text), ("wan22-ti2v-5b", text), ("fastwan21", text), ("wan21-i2v-14b", image)] {
+                let deployment = if model == "fastwan21" { "default" } else { "fastvideo" };
+                let settings = ask().set("override_pipeline_cls_name", json!(pipeline)).of(model, deployment).unwrap().0;
+                if known {
+                    assert!(settings.unknown.is_empty(), "{pipeline} {model}: {:?}", settings.unknown);
+                    assert_eq!(settings.guidance == Guidance::None, dmd, "{pipeline} {model}");
+                } else {
+                    unknown(&settings, pipeline);
+                }
+                assert_eq!(reported(&settings, "override_pipeline_cls_name"), (&json!(pipeline), Provenance::User));
+            }
+        }
         // Without a second prediction there is no difference to keep.
         assert!(ask().env("FASTVIDEO_CFG_GATE_STEP", "0.5").fast().guidance_delta_kept);
         assert!(!ask().env("FASTVIDEO_CFG_GATE_STEP", "1.0").fast().guidance_delta_kept);
@@ -488,6 +526,11 @@ mod fastvideo {
             ("FASTVIDEO_STAGE_LOGGING", "1"),
             ("FASTVIDEO_LOGGING_LEVEL", "DEBUG"),
             ("FASTVIDEO_CACHE_ROOT", "/tmp"),
+            ("FASTVIDEO_LOG_ALL_PROCESSES", "1"),
+            ("FASTVIDEO_MODEL", "fastwan"),
+            ("FASTVIDEO_HOST_IP", "127.0.0.1"),
+            ("FASTVIDEO_NCCL_SO_PATH", "/lib/nccl.so"),
+            ("FASTVIDEO_TORCH_PROFILER_WITH_STACK", "1"),
             ("FASTVIDEO_DISABLE_FUSED_NORM", "1"),
             ("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "0"),
             ("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "1"),
@@ -499,6 +542,10 @@ mod fastvideo {
             ("FASTVIDEO_CUDA_MEMORY_CAP_GIB", "0"),
             ("FASTVIDEO_NVFP4_MM_BACKEND", "cutlass"),
             ("CUDA_MODULE_LOADING", "LAZY"),
+            ("NCCL_BUFFSIZE", "8388608"),
+            ("NCCL_DEBUG", "INFO"),
+            ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
+            ("TORCHINDUCTOR_CACHE_DIR", "/tmp"),
             ("CUDA_VISIBLE_DEVICES", "0"),
             ("HF_HOME", "/tmp"),
         ] {
@@ -507,6 +554,13 @@ mod fastvideo {
         }
         for (name, value) in [
             ("FASTVIDEO_SOMETHING_NEW", "1"),
+            // Longer than a name that is known.
+            ("FASTVIDEO_LOGITS_CHUNK", "1"),
+            ("FASTVIDEO_HOST_IPC_BUFFERS", "1"),
+            ("FASTVIDEO_NCCL_BUFFERS", "1"),
+            ("FASTVIDEO_TORCH_PROFILE_REGIONS_EVERYWHERE", "1"),
+            ("FASTVIDEO_VIDEO_CODEC_BUFFERS", "1"),
+            ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True"),
             ("FASTVIDEO_FSDP2_AUTOWRAP", "1"),
             ("FASTVIDEO_RAY_PER_WORKER_GPUS", "0.5"),
             ("FASTVIDEO_TRACE_ACTIVATIONS", "1"),
@@ -515,6 +569,14 @@ mod fastvideo {
         ] {
             unknown(&ask().env(name, value).fast(), name);
         }
+        for (name, value) in [("NCCL_BUFFSIZE", "8388608"), ("NCCL_MAX_NCHANNELS", "4")] {
+            noted(&ask().env(name, value).fast(), name);
+            unknown(&ask().set("num_gpus", json!(2)).env(name, value).fast(), name);
+        }
+        assert!(ask().set("num_gpus", json!(2)).env("NCCL_DEBUG_FILE", "/tmp/log").fast().unknown.is_empty());
+        let compiled = |name: &str| ask().set("enable_torch_compile", json!(true)).env(name, "1").fast();
+        unknown(&compiled("TORCHINDUCTOR_MAX_AUTOTUNE"), "TORCHINDUCTOR_MAX_AUTOTUNE");
+        assert!(compiled("TORCHINDUCTOR_COMPILE_THREADS").unknown.is_empty());
         let compiled = ask().set("enable_torch_compile", json!(true)).env("FASTVIDEO_DISABLE_ATTENTION_COMPILE", "0").fast();
         unknown(&compiled, "FASTVIDEO_DISABLE_ATTENTION_COMPILE");
         unknown(&ask().set("num_gpus", json!(2)).env("FASTVIDEO_ULYSSES_A2A", "auto").fast(), "FASTVIDEO_ULYSSES_A2A");
@@ -590,6 +652,7 @@ mod fastvideo {
             ("generator/pipeline/output_type", json!("latent"), "output_type"),
             ("generator/pipeline/preset", json!("fast"), "preset"),
             ("default_request/runtime/enable_teacache", json!(true), "enable_teacache"),
+            ("streaming/x", json!(1), "streaming.x"),
         ] {
             unknown(&ask().config(path, value).fast(), name);
         }
@@ -600,7 +663,7 @@ mod fastvideo {
             ("generator/revision", json!("main")),
             ("default_request/runtime/enable_teacache", json!(false)),
             ("server/port", json!(1)),
-            ("streaming/x", json!(1)),
+            ("streaming/stream_mode", json!("av_fmp4")),
         ] {
             let settings = ask().config(path, value).fast();
             assert!(settings.unknown.is_empty(), "{path}: {:?}", settings.unknown);
@@ -991,4 +1054,259 @@ fn every_field_of_settings_is_reported() {
             reported(&settings, key);
         }
     }
+}
+
+#[test]
+fn every_section_of_the_configuration_is_read() {
+    // Unknown wherever it stands, and named as it is written.
+    for path in [
+        "generatr/engine/num_gpus",
+        "generator/engine/hidden_memory_knob",
+        "default_request/sampling/hidden_memory_knob",
+        "default_request/sampling/enable_teacache",
+        "default_request/hidden_memory_knob",
+        "default_request/extra_section/deep/knob",
+        "default_request/inputs/latents",
+        "default_request/output/hidden_memory_knob",
+        "default_request/stage_overrides/refine",
+        "default_request/extensions/knob",
+        "request/sampling/hidden_memory_knob",
+        "request/sampling/true_cfg_scale",
+        "request/runtime/enable_teacache",
+        "server/hidden_memory_knob",
+        "streaming/pool/hidden_memory_knob",
+        "streaming/safety/enabled",
+    ] {
+        for deployment in ["fastvideo", "diffusers"] {
+            let settings = ask().config(path, json!(true)).of("wan21-t2v-1.3b", deployment).unwrap().0;
+            let written = path.replace('/', ".");
+            if deployment == "diffusers" && path == "request/runtime/enable_teacache" {
+                // Another runtime's setting.
+                noted(&settings, &written);
+            } else {
+                unknown(&settings, &written);
+            }
+        }
+    }
+    // Known to leave memory alone, or saying nothing.
+    for (path, value) in [
+        ("default_request/prompt", json!("a hill")),
+        ("default_request/sampling/seed", json!(7)),
+        ("default_request/sampling/sigmas", json!([1.0, 0.5])),
+        ("default_request/sampling/guidance_rescale", json!(0.0)),
+        ("default_request/sampling/hidden_memory_knob", Value::Null),
+        ("default_request/output", json!({"save_video": true, "return_frames": false, "output_path": "out"})),
+        ("default_request/extensions", json!({})),
+        ("default_request/inputs", json!({"image_path": null, "prompt_path": "prompts.txt"})),
+        ("server", json!({"host": "0.0.0.0", "port": 8000})),
+        ("streaming", json!({"warmup": {"enabled": true}, "pool": {"conditioning_num_frames": 9}})),
+    ] {
+        for deployment in ["fastvideo", "diffusers"] {
+            let settings = ask().config(path, value.clone()).of("wan21-t2v-1.3b", deployment).unwrap().0;
+            assert!(settings.unknown.is_empty(), "{path}: {:?}", settings.unknown);
+        }
+    }
+}
+
+#[test]
+fn both_names_of_the_request_are_read() {
+    let of = |ask: &Ask| ask.of("wan21-t2v-1.3b", "fastvideo").unwrap();
+    let (_, request) = of(&ask().config("request", json!({"sampling": {"num_frames": 33, "num_inference_steps": 7}})));
+    assert_eq!((request.num_frames, request.num_inference_steps, request.height), (33, 7, 480), "the rest is the other's");
+    let (settings, _) = of(&ask().config("request/sampling/batch_cfg", json!(true)));
+    assert_eq!(settings.guidance, Guidance::Batched);
+    let alone = ask().config("default_request", Value::Null).config("request/sampling/height", json!(720));
+    assert_eq!(of(&alone).1.height, 720);
+}
+
+#[test]
+fn conditioning_inputs_are_references() {
+    let of = |inputs: Value, model: &str| ask().config("default_request/inputs", inputs).of(model, "fastvideo");
+    for (inputs, references) in [
+        (json!({"image_path": "a.png"}), 1),
+        (json!({"pil_image": "a.png", "last_image": "b.png"}), 2),
+        (json!({"references": ["a.png", "b.png"]}), 2),
+        (json!({"image_path": ["a.png"], "prompt_path": "p.txt"}), 1),
+        (json!({"references": 1.0}), 1),
+    ] {
+        assert_eq!(of(inputs.clone(), "wan21-i2v-14b").unwrap().1.references, references, "{inputs}");
+        error(&of(inputs, "wan21-t2v-1.3b").unwrap_err(), "invalid-value", &format!("references: found {references}, allowed: 0"));
+    }
+    let (settings, request) = of(json!({"image_path": "a.png"}), "wan22-ti2v-5b").unwrap();
+    assert!(settings.per_token_timesteps && request.references == 1 && settings.unknown.is_empty());
+    for wrong in [json!("two"), json!(1.5), json!(-1), json!(true)] {
+        error(&of(json!({"references": wrong}), "wan21-i2v-14b").unwrap_err(), "invalid-value", "references");
+    }
+    // What is asked for comes first.
+    let mut asked = ask().config("default_request/inputs/image_path", json!("a.png"));
+    asked.request.references = Some(0);
+    assert_eq!(asked.of("wan22-ti2v-5b", "fastvideo").unwrap().1.references, 0);
+}
+
+#[test]
+fn the_workload_agrees_with_the_checkpoint() {
+    for (model, workload, references) in [
+        ("wan22-ti2v-5b", "t2v", Some(0)),
+        ("wan22-ti2v-5b", "ti2v", Some(0)),
+        ("wan22-ti2v-5b", "i2v", Some(1)),
+        ("wan21-t2v-1.3b", "t2v", Some(0)),
+        ("wan21-t2v-1.3b", "i2v", None),
+        ("wan21-t2v-1.3b", "v2v", None),
+        ("wan21-i2v-14b", "i2v", Some(1)),
+        ("wan21-i2v-14b", "t2v", None),
+        ("wan22-i2v-a14b", "t2v", None),
+    ] {
+        for deployment in ["fastvideo", "diffusers"] {
+            let set = ask().set("workload_type", json!(workload));
+            let authored = ask().config("generator/pipeline/workload_type", json!(workload));
+            let dotted = ask().set("generator.pipeline.workload_type", json!(workload));
+            for asked in [set, authored, dotted] {
+                match references {
+                    Some(count) => {
+                        let (settings, request) = asked.of(model, deployment).unwrap();
+                        assert_eq!(request.references, count, "{model} {workload}");
+                        if deployment == "fastvideo" {
+                            assert_eq!(settings.per_token_timesteps, count > 0 && model == "wan22-ti2v-5b", "{model} {workload}");
+                        }
+                    }
+                    None => error(&asked.of(model, deployment).unwrap_err(), "invalid-value", &format!("workload_type: found {workload}")),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn environments_are_text() {
+    for (value, found) in
+        [(json!(10), "the number 10"), (json!(true), "true"), (Value::Null, "nothing"), (json!(["1"]), "a list"), (json!({}), "a mapping")]
+    {
+        for (id, deployment) in [("wan21-t2v-1.3b", "fastvideo"), ("wan21-t2v-1.3b", "diffusers"), ("minimax-h3", "freevideo")] {
+            let model = model(id);
+            let mut example = example(&model, deployment);
+            example.env.insert("FASTVIDEO_FOO".to_owned(), value.clone());
+            let errors = resolve(&model, &example, &PartialRequest::default(), &Overrides::default()).unwrap_err();
+            error(&errors, "invalid-value", &format!("FASTVIDEO_FOO: found {found}, allowed: text"));
+        }
+    }
+}
+
+#[test]
+fn environment_variables_are_no_settings() {
+    for name in ["FASTVIDEO_FA4", "PYTORCH_ALLOC_CONF", "DIFFUSERS_ATTN_BACKEND"] {
+        error(&ask().set(name, json!(true)).errors("fastvideo"), "unknown-key", "--env");
+    }
+    error(&ask().set("xyzzy", json!(true)).errors("fastvideo"), "unknown-key", "no setting is called");
+}
+
+#[test]
+fn every_setting_given_is_reported_or_named() {
+    // Values that each kind of key takes.
+    let values = [
+        json!(true),
+        json!(1),
+        json!("t2v"),
+        json!("fp32"),
+        json!("64"),
+        json!(64),
+        json!(0.5),
+        json!("WanPipeline"),
+        json!("native"),
+        json!("leaf_level"),
+        json!("TORCH_SDPA"),
+        json!("x"),
+    ];
+    for (runtime, deployment) in [(Runtime::FastVideo, "fastvideo"), (Runtime::Diffusers, "diffusers")] {
+        let (lookup, names) = super::names_of(runtime).unwrap();
+        for name in names() {
+            let Some(super::book::Meaning::Key(key)) = lookup(name) else { panic!("{name} is no key") };
+            let mut taken = false;
+            for value in &values {
+                let settings = match ask().set(name, value.clone()).of("wan21-t2v-1.3b", deployment) {
+                    Ok((settings, _)) => settings,
+                    Err(errors) => {
+                        // The value is one, and does not go with the rest.
+                        taken |= errors.iter().all(|error| error.code == "conflict" || error.code == "missing-value");
+                        continue;
+                    }
+                };
+                taken = true;
+                let told =
+                    |setting: &fv_spec::estimate::Setting| setting.key == key.name && setting.provenance != Provenance::RuntimeDefault;
+                let noted = settings.notes.iter().any(|note| note.contains(name));
+                let unknown = settings.unknown.iter().any(|reason| reason.message.contains(name));
+                assert!(settings.reported.iter().any(told) || noted || unknown, "{name}: {:?}", settings.notes);
+            }
+            assert!(taken || name.contains("tile_sample"), "{name} takes none of the values");
+        }
+    }
+    for (key, value) in
+        [("vae_parallel_decode", json!(false)), ("vae_parallel_encode", json!(true)), ("vae_parallel_decode_strategy", json!("xyz"))]
+    {
+        let settings = ask().set(key, value.clone()).fast();
+        assert_eq!(reported(&settings, key), (&value, Provenance::User));
+        noted(&settings, &format!("{key} has no effect on wan"));
+    }
+}
+
+#[test]
+fn a_sparsity_may_be_written_with_an_exponent() {
+    for (value, permille) in
+        [(json!(0.000_000_01), 0), (json!(1e-300), 0), (json!(8e-1), 800), (json!(0.29), 290), (json!(0), 0), (json!(0.9999), 999)]
+    {
+        let settings = ask().set("VSA_sparsity", value.clone()).of("fastwan21", "default").unwrap().0;
+        assert_eq!(settings.attention, Attention::VideoSparse { sparsity_permille: permille, tile: 64 }, "{value}");
+    }
+    for value in [json!(1), json!(1.0), json!(1e300), json!(12)] {
+        let errors = ask().set("VSA_sparsity", value).of("fastwan21", "default").unwrap_err();
+        error(&errors, "invalid-value", "from 0 to below 1");
+    }
+}
+
+#[test]
+fn every_name_of_a_setting_has_one_path() {
+    for runtime in [Runtime::FastVideo, Runtime::Diffusers] {
+        let (lookup, names) = super::names_of(runtime).unwrap();
+        for name in names() {
+            let Some(super::book::Meaning::Key(key)) = lookup(name) else { panic!("{name} is no key") };
+            let path = canonical(runtime, name);
+            assert_eq!(path, Some(key.path()), "{name}");
+            assert_eq!(canonical(runtime, &key.path()), path, "its own path");
+            if !name.starts_with("default_request.") {
+                assert_eq!(canonical(runtime, &format!("generator.{name}")), path, "{name}");
+            }
+        }
+    }
+    let of = |path| canonical(Runtime::FastVideo, path);
+    assert_eq!(of("generator.pipeline.experimental.VSA_sparsity"), of("generator.engine.attention.vsa_sparsity"));
+    assert_eq!(of("request.sampling.batch_cfg").as_deref(), Some("default_request.sampling.batch_cfg"));
+    assert_eq!(of("generator.pipeline.experimental.moba_config.a.b").as_deref(), Some("generator.engine.attention.moba_config.a.b"));
+    assert_eq!(of("generator.nothing"), None);
+    assert_eq!(canonical(Runtime::FvRun, "num_gpus"), None);
+}
+
+#[test]
+fn null_takes_every_spelling_out_of_a_configuration() {
+    let base = json!({
+        "generator": {"engine": {"offload": {"vae": false, "dit": true}}, "pipeline": {"experimental": {"vae_cpu_offload": false, "VSA_sparsity": 0.8}}},
+        "request": {"sampling": {"batch_cfg": true}},
+    });
+    let base = base.as_object().unwrap();
+    let left = |set: &[(&str, Value)], runtime| {
+        let set: Vec<_> = set.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        Value::Object(without_nulls(runtime, base, &set))
+    };
+    let mut expected = Value::Object(base.clone());
+    expected["generator"]["engine"]["offload"].as_object_mut().unwrap().remove("vae");
+    expected["generator"]["pipeline"]["experimental"].as_object_mut().unwrap().remove("vae_cpu_offload");
+    for name in ["vae_cpu_offload", "engine.offload.vae", "generator.engine.offload.vae", "pipeline.experimental.vae_cpu_offload"] {
+        assert_eq!(left(&[(name, Value::Null)], Runtime::FastVideo), expected, "{name}");
+    }
+    assert_eq!(left(&[("vae_cpu_offload", json!(true))], Runtime::FastVideo), Value::Object(base.clone()));
+    let without = left(&[("batch_cfg", Value::Null), ("vsa_sparsity", Value::Null)], Runtime::FastVideo);
+    assert_eq!(
+        (&without["request"]["sampling"], &without["generator"]["pipeline"]["experimental"]),
+        (&json!({}), &json!({"vae_cpu_offload": false}))
+    );
+    assert_eq!(left(&[("engine.offload.vae", Value::Null)], Runtime::FvRun)["generator"]["engine"]["offload"], json!({"dit": true}));
 }

@@ -45,6 +45,13 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     };
     let coder = Coder::diffusers(wan.vae, act(Role::Vae));
     let image_to_video = request.references > 0;
+    let pixels = [request.height.into(), request.width.into()];
+    if let Some(tiling) = settings.tiling {
+        let decoded = super::tiled(&wan.vae, latent, &tiling).then(|| coder.decode_tiles(latent, &tiling));
+        let encoded = (image_to_video && coder.tiles(pixels, &tiling)).then(|| coder.encode_tiles(pixels, &tiling));
+        let refusal = decoded.into_iter().chain(encoded).find_map(|grid| grid.refusal(1));
+        refusal.map_or(Ok(()), |reason| Err(vec![reason]))?;
+    }
 
     load_stage(&mut p, &mut residency);
 
@@ -92,14 +99,12 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         let video = [("batch", 1), ("channels", 3), ("frames", frames), ("height", request.height.into()), ("width", request.width.into())];
         p.phase("encode_input");
         let blank = p.alloc(&PIXELS, &video, FP32);
-        let pixels = p.alloc(&PIXELS, &video, FP32);
+        let clip = p.alloc(&PIXELS, &video, FP32);
         p.release(blank);
         // The pipeline keeps the clip that it made until the condition is ready.
         let narrow = (coder.act != FP32).then(|| p.alloc(&PIXELS, &video, coder.act));
         let moments = match settings.tiling {
-            Some(tiling) if coder.tiles([request.height.into(), request.width.into()], &tiling) => {
-                coder.encode_tiled(&mut p, 1, frames, [request.height.into(), request.width.into()], tiling)
-            }
+            Some(tiling) if coder.tiles(pixels, &tiling) => coder.encode_tiled(&mut p, 1, frames, pixels, tiling),
             _ => coder.encode(&mut p, 1, frames, request.height.into(), request.width.into()),
         };
         if let Some(narrow) = narrow {
@@ -113,7 +118,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         let scaled = p.alloc(&CONDITION, &dims(wan.vae.latent_channels), FP32);
         // Besides the image's latent, Wan 2.1 and A14B carry a mask of the conditioned frames, four channels wide.
         let joined = p.alloc(&CONDITION, &dims(wan.vae.latent_channels + if wan.vae.residual { 0 } else { wan.vae.temporal }), FP32);
-        p.release(pixels);
+        p.release(clip);
         p.release(scaled);
         p.release(moments);
         Some(joined)

@@ -7,6 +7,8 @@
 //! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
 //! output grows.
 
+use fv_spec::estimate::Reason;
+
 use super::geometry::{Latent, Vae};
 use crate::modules::FP32;
 use crate::modules::maps::{CUDNN_HEADER, pad8, spans};
@@ -677,15 +679,19 @@ impl Coder {
 }
 
 impl Coder {
+    /// The spatial tiles of a latent.
+    pub(super) fn decode_tiles(&self, latent: Latent, tiling: &Tiling) -> Tiles {
+        Tiles::new([latent.height, latent.width], tiling, self.vae.spatial)
+    }
+
     /// Decodes in spatial tiles, each of the full length in time. Tiles stay until they are blended and joined.
     pub fn decode_tiled(&self, p: &mut Builder, latent: Latent, tiling: Tiling) -> Tensor {
         let spatial = self.vae.spatial;
-        let rows = spans(latent.height, u64::from(tiling.tile[0]) / spatial, u64::from(tiling.stride[0]) / spatial);
-        let columns = spans(latent.width, u64::from(tiling.tile[1]) / spatial, u64::from(tiling.stride[1]) / spatial);
+        let grid = self.decode_tiles(latent, &tiling);
         let (tiles, time) = (p.list(), p.list());
-        for (height, many_rows) in &rows {
-            p.repeat_sampled(*many_rows, 1, 1, |p| {
-                for (width, many_columns) in &columns {
+        for (height, many_rows) in &grid.rows {
+            grid.repeat_rows(p, *many_rows, |p| {
+                for (width, many_columns) in &grid.columns {
                     p.repeat_sampled(*many_columns, 1, 1, |p| {
                         self.tile(p, Latent { height: *height, width: *width, ..latent }, tiles, time);
                     });
@@ -699,8 +705,8 @@ impl Coder {
             let stride = u64::from(stride) / spatial;
             spans.iter().map(|(size, many)| (*size).min(stride).min(extent) * many).sum::<u64>() * scale
         };
-        let joined_width = crop(latent.width, tiling.stride[1], &columns);
-        let joined_height = crop(latent.height, tiling.stride[0], &rows);
+        let joined_width = crop(latent.width, tiling.stride[1], &grid.columns);
+        let joined_height = crop(latent.height, tiling.stride[0], &grid.rows);
         let video = |height: u64, width: u64| Map {
             batch: latent.batch,
             channels: self.vae.output_channels,
@@ -711,7 +717,7 @@ impl Coder {
             frames_first: false,
         };
         let merged = p.list();
-        for (height, many) in &rows {
+        for (height, many) in &grid.rows {
             let stride = u64::from(tiling.stride[0]) / spatial;
             p.repeat(*many, |p| {
                 let row = self.map(p, &TILE, video((*height).min(stride) * scale, joined_width));
@@ -809,20 +815,25 @@ impl Coder {
         height / self.vae.pixel_patch > u64::from(tiling.tile[0]) || width / self.vae.pixel_patch > u64::from(tiling.tile[1])
     }
 
+    /// The spatial tiles of pixels.
+    pub(super) fn encode_tiles(&self, [height, width]: [u64; 2], tiling: &Tiling) -> Tiles {
+        let patch = self.vae.pixel_patch;
+        Tiles::new([height / patch, width / patch], tiling, 1)
+    }
+
     /// Encodes in spatial tiles, each of the full length in time.
     pub fn encode_tiled(&self, p: &mut Builder, batch: u64, frames: u64, [height, width]: [u64; 2], tiling: Tiling) -> Tensor {
         let patch = self.vae.pixel_patch;
+        let grid = self.encode_tiles([height, width], &tiling);
         let (height, width) = (height / patch, width / patch);
         let pixels = self.pixels(batch, frames, height * patch, width * patch);
         p.phase("encode_input");
         let patched = (patch > 1).then(|| self.map(p, &ENCODED, pixels));
-        let rows = spans(height, tiling.tile[0].into(), tiling.stride[0].into());
-        let columns = spans(width, tiling.tile[1].into(), tiling.stride[1].into());
         let latent_frames = frames.saturating_sub(1) / self.vae.temporal + 1;
         let (tiles, time) = (p.list(), p.list());
-        for (tile_height, many_rows) in &rows {
-            p.repeat_sampled(*many_rows, 1, 1, |p| {
-                for (tile_width, many_columns) in &columns {
+        for (tile_height, many_rows) in &grid.rows {
+            grid.repeat_rows(p, *many_rows, |p| {
+                for (tile_width, many_columns) in &grid.columns {
                     p.repeat_sampled(*many_columns, 1, 1, |p| {
                         p.release_list(time);
                         let mut caches = Caches::default();
@@ -995,5 +1006,137 @@ impl Encoded {
             p.release(tensor);
         }
         p.release_list(self.casts);
+    }
+}
+
+/// Tiles that are placed one by one. Of more, rows that are alike are counted: the allocator's figure for the rest is the average
+/// of the first, and what is alive stays exact.
+const PLACED: u64 = 1 << 14;
+/// Tiles that make an average, since small ones share segments, and rows that they are taken from.
+const AVERAGED: u64 = 1 << 12;
+const LEAST_ROWS: u16 = 5;
+const MOST_ROWS: u16 = 512;
+/// Different tiles that are evaluated. Each takes a pass of its own; tiles of one size and stride that divide come in four.
+const DIFFERENT: usize = 256;
+
+/// Tiles in rows and columns: extents along each axis, and how many there are of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tiles {
+    pub(super) rows: Vec<(u64, u64)>,
+    pub(super) columns: Vec<(u64, u64)>,
+}
+
+impl Tiles {
+    /// The tiles of so many rows and columns, a `unit`th of the pixels that sizes are given in.
+    fn new([height, width]: [u64; 2], tiling: &Tiling, unit: u64) -> Self {
+        let along = |axis: usize, extent: u64| spans(extent, u64::from(tiling.tile[axis]) / unit, u64::from(tiling.stride[axis]) / unit);
+        Self { rows: along(0, height), columns: along(1, width) }
+    }
+
+    fn count(&self) -> u64 {
+        let along = |spans: &[(u64, u64)]| spans.iter().map(|(_, many)| many).sum::<u64>();
+        along(&self.rows) * along(&self.columns)
+    }
+
+    /// Whether there are too many to place each.
+    pub(super) fn is_counted(&self) -> bool {
+        self.count() > PLACED
+    }
+
+    /// Runs `body` for so many rows that are alike.
+    pub(super) fn repeat_rows(&self, p: &mut Builder, many: u64, body: impl FnOnce(&mut Builder)) {
+        if self.is_counted() {
+            let row = self.columns.iter().map(|(_, many)| many).sum::<u64>().max(1);
+            let rows = (AVERAGED / row).clamp(LEAST_ROWS.into(), MOST_ROWS.into());
+            p.repeat_counted(many, u16::try_from(rows).unwrap_or(MOST_ROWS), body);
+        } else {
+            p.repeat_sampled(many, 1, 1, body);
+        }
+    }
+
+    /// Why tiles cut like this, in so many ways along time, are not evaluated.
+    pub(super) fn refusal(&self, in_time: usize) -> Option<Reason> {
+        let different = self.rows.len().saturating_mul(self.columns.len()).saturating_mul(in_time.max(1));
+        let text = if different > DIFFERENT {
+            format!("the tiles overlap so far that {different} of different sizes are left at the edges; at most {DIFFERENT} are evaluated")
+        } else if in_time > 1 && self.is_counted() {
+            format!("there are {} tiles to each part of the frames; at most {PLACED} are evaluated", self.count())
+        } else {
+            return None;
+        };
+        Some(Reason::new("too-many-tiles", text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::program;
+    use super::*;
+    use crate::caching::Config;
+    use crate::program::{Model, Sampling, Timeline};
+
+    fn tiling(tile: u32, stride: u32) -> Tiling {
+        Tiling { tile: [tile; 2], stride: [stride; 2], temporal: None }
+    }
+
+    /// Peaks over all phases: live, tensors, allocated, reserved.
+    fn peaks(timeline: &Timeline) -> [u64; 4] {
+        let most = |figure: fn(&crate::program::Peak) -> u64| timeline.phases.iter().map(figure).max().unwrap_or(0);
+        [most(|p| p.live), most(|p| p.tensors), most(|p| p.allocated), most(|p| p.reserved)]
+    }
+
+    #[test]
+    fn tiles_that_are_counted_come_to_what_those_placed_do() {
+        let coder = Coder::diffusers(Vae::WAN21, 4);
+        // As many as are placed, and twice as many, which are counted: twice the tiles are twice the memory.
+        let run = |height: u64, width: u64| {
+            let latent = Latent { batch: 1, frames: 1, height, width };
+            let counted = coder.decode_tiles(latent, &tiling(16, 8)).is_counted();
+            let program = program(|p| {
+                let video = coder.decode_tiled(p, latent, tiling(16, 8));
+                p.release(video);
+            });
+            (counted, peaks(&program.run(&Model::Caching(Config::default()), Sampling::Ends)))
+        };
+        let (placed, one) = run(128, 128);
+        let (also_placed, half) = run(64, 128);
+        let (counted, two) = run(256, 128);
+        assert!(!placed && !also_placed && counted);
+        for (i, what) in ["live", "tensors", "allocated"].into_iter().enumerate() {
+            // Growth is in proportion to the rows, to the byte.
+            assert_eq!(two[i] - one[i], 2 * (one[i] - half[i]), "{what}");
+        }
+        // What the allocator holds for them is at least that, and not much more.
+        let (held, used) = (two[3] - one[3], two[2] - one[2]);
+        assert!(held >= used && held <= used + used / 4, "reserved: {held} for {used}");
+    }
+
+    #[test]
+    fn a_program_does_not_grow_with_its_tiles() {
+        let coder = Coder::diffusers(Vae::WAN21, 4);
+        let length = |side: u64| {
+            let latent = Latent { batch: 1, frames: 21, height: side, width: side };
+            program(|p| {
+                let video = coder.decode_tiled(p, latent, tiling(16, 8));
+                p.release(video);
+            })
+            .len()
+        };
+        assert_eq!(length(64), length(2048));
+    }
+
+    #[test]
+    fn tiles_beyond_what_is_evaluated_are_refused() {
+        let coder = Coder::diffusers(Vae::WAN21, 4);
+        let latent = |side: u64| Latent { batch: 1, frames: 21, height: side, width: side };
+        let refused = |side: u64, tile: u32, stride: u32| coder.decode_tiles(latent(side), &tiling(tile, stride)).refusal(1);
+        for (side, tile, stride) in [(60, 256, 192), (2048, 256, 192), (2048, 16, 8), (2048, 128, 8)] {
+            assert_eq!(refused(side, tile, stride), None, "{side} {tile} {stride}");
+        }
+        for (side, tile, stride) in [(2048, 256, 8), (2048, 16_384, 8), (100, 1024, 8)] {
+            assert_eq!(refused(side, tile, stride).map(|reason| reason.code).as_deref(), Some("too-many-tiles"), "{side} {tile} {stride}");
+        }
+        let pixels = |side: u64, tile: u32| coder.encode_tiles([side; 2], &tiling(tile, 8)).refusal(1).is_some();
+        assert!(!pixels(16_384, 64) && pixels(16_384, 512));
     }
 }

@@ -62,6 +62,10 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         with_image: request.references > 0,
         text_element: settings.component(Role::TextEncoder).map_or(ACT, |c| bytes_of(c.precision.computed)),
     };
+    if let (Some(vae), Some(tiling)) = (settings.component(Role::Vae), settings.tiling) {
+        let decoder = Coder::fastvideo_decoder(wan.vae, &vae.precision, video.latent_element());
+        decoder.refuses(video.latent, &tiling).map_or(Ok(()), |reason| Err(vec![reason]))?;
+    }
 
     load_stage(&mut p, &mut residency);
     let request_list = p.list();

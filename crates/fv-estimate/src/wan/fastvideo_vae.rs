@@ -10,8 +10,9 @@
 //! frames of the video are missing.
 
 use fv_spec::authored::Dtype;
+use fv_spec::estimate::Reason;
 
-use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts};
+use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, Tiles, WeightCasts};
 use super::geometry::{Latent, Vae};
 use crate::modules::maps::spans;
 use crate::modules::{FP32, bytes_of};
@@ -136,6 +137,14 @@ impl Coder {
         (latent.frames > tile).then_some([tile, stride.max(1)])
     }
 
+    /// Why decoding in these tiles is not evaluated.
+    pub(super) fn refuses(&self, latent: Latent, tiling: &Tiling) -> Option<Reason> {
+        let slices = self.in_time(latent, tiling).map_or(1, |[tile, stride]| spans(latent.frames, tile + 1, stride).len());
+        let whole = Tiles { rows: vec![(latent.height, 1)], columns: vec![(latent.width, 1)] };
+        let grid = if super::tiled(&self.vae, latent, tiling) { self.decode_tiles(latent, tiling) } else { whole };
+        grid.refusal(slices)
+    }
+
     /// All frames of a latent, whole or a tile of one.
     fn decode_frames(&self, p: &mut Builder, latent: Latent, casts: Option<List>) -> Decoded {
         p.phase("decode_input");
@@ -155,9 +164,8 @@ impl Coder {
             return self.decode_frames(p, latent, casts);
         };
         let spatial = self.vae.spatial;
-        let along =
-            |axis: usize, extent: u64| spans(extent, u64::from(tiling.tile[axis]) / spatial, u64::from(tiling.stride[axis]) / spatial);
-        let (rows, columns) = (along(0, latent.height), along(1, latent.width));
+        let grid = self.decode_tiles(latent, &tiling);
+        let (rows, columns) = (&grid.rows, &grid.columns);
         let tiles = p.list();
         let tile = |p: &mut Builder, height: u64, width: u64, casts: Option<List>| {
             let decoded = self.decode_frames(p, Latent { height, width, ..latent }, casts);
@@ -171,10 +179,10 @@ impl Coder {
         // The first tile makes the copies of the weights, so it is told apart from the others.
         if let (Some((height, _)), Some((width, _))) = (rows.first(), columns.first()) {
             tile(p, *height, *width, casts);
-            row(p, *height, &without_first(&columns));
+            row(p, *height, &without_first(columns));
         }
-        for (height, many) in &without_first(&rows) {
-            p.repeat_sampled(*many, 1, 1, |p| row(p, *height, &columns));
+        for (height, many) in &without_first(rows) {
+            grid.repeat_rows(p, *many, |p| row(p, *height, columns));
         }
 
         p.phase("decode_merge");
@@ -182,8 +190,8 @@ impl Coder {
         let cropped = |spans: &[(u64, u64)], stride: u32| -> u64 {
             spans.iter().map(|(size, many)| (size * spatial).min(stride.into()) * many).sum()
         };
-        let width = cropped(&columns, tiling.stride[1]);
-        let video = Map { frames, height: cropped(&rows, tiling.stride[0]), width, ..self.latent(latent, frames) };
+        let width = cropped(columns, tiling.stride[1]);
+        let video = Map { frames, height: cropped(rows, tiling.stride[0]), width, ..self.latent(latent, frames) };
         let video = Map { channels: self.vae.output_channels, element: self.act, ..video };
         // Tiles are blended in place, line by line: two products and their sum at a time.
         let line = [("batch", video.batch), ("channels", video.channels), ("frames", frames), ("pixels", u64::from(tiling.tile[1]))];
@@ -192,7 +200,7 @@ impl Coder {
             p.release(tensor);
         }
         let merged = p.list();
-        for (height, many) in &rows {
+        for (height, many) in rows {
             p.repeat(*many, |p| {
                 let row = self.map(p, &TILE, Map { height: (height * spatial).min(tiling.stride[0].into()), ..video });
                 p.keep(merged, row);

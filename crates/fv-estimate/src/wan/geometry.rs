@@ -2,6 +2,8 @@
 
 use fv_spec::compiled::ExpandedComponent;
 
+use crate::modules::parameter::{MAX_WIDTH, counts, within};
+
 /// A Wan transformer. Counts are features unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dit {
@@ -32,6 +34,9 @@ pub const FREQUENCIES: u64 = 256;
 /// Width of CLIP ViT-H/14 features (`image_dim`, Wan image-to-video configuration).
 pub const IMAGE_FEATURES: u64 = 1280;
 
+const MAX_PATCH: u64 = 16;
+const MAX_CHANNELS: u64 = 1 << 16;
+
 /// Parameters of one block without options: closed form over the layer list of the published model code.
 ///
 /// Eight square projections with bias, two affine pairs of q/k norms, the affine norm before cross-attention, the
@@ -53,20 +58,27 @@ pub fn image_parameters(hidden: u64) -> Option<u64> {
 }
 
 impl Dit {
-    /// Reads a transformer of the catalog. `Err` names what is missing or does not agree.
+    /// Reads a transformer of the catalog. `Err` names what is missing, out of range or does not agree. Within these ranges no
+    /// product of a transformer's own extents overflows.
     pub fn read(component: &ExpandedComponent) -> Result<Self, String> {
         let geometry = component.geometry.as_ref().ok_or("the transformer has no geometry")?;
-        let number =
-            |name: &str| geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"));
+        let number = |name: &str, most: u64| {
+            let value = geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"))?;
+            within(&format!("transformer geometry: {name}"), value, most)
+        };
         let patch: Vec<u64> = geometry
             .get("patch_size")
             .and_then(serde_json::Value::as_array)
             .map(|list| list.iter().filter_map(serde_json::Value::as_u64).collect())
             .unwrap_or_default();
         let patch: [u64; 3] = patch.try_into().map_err(|_| "transformer geometry lacks patch_size")?;
-        let (hidden, ffn) = (number("hidden_size")?, number("ffn_size")?);
+        for side in patch {
+            within("transformer geometry: patch_size", side, MAX_PATCH)?;
+        }
+        let (hidden, ffn) = (number("hidden_size", MAX_WIDTH)?, number("ffn_size", MAX_WIDTH)?);
         let blocks = component.block_count.ok_or("the transformer has no block_count")?.get();
         let block = component.block_parameter_count.ok_or("the transformer has no block_parameter_count")?.get();
+        counts("the transformer", blocks, block, component.parameter_count.get())?;
         let plain = block_parameters(hidden, ffn).ok_or("transformer geometry is too large")?;
         let gate = gate_parameters(hidden).unwrap_or(0);
         let image = image_parameters(hidden).unwrap_or(0);
@@ -84,12 +96,12 @@ impl Dit {
         Ok(Self {
             hidden,
             ffn,
-            heads: number("num_attention_heads")?,
+            heads: number("num_attention_heads", hidden)?,
             blocks,
             patch,
-            in_channels: number("in_channels")?,
-            out_channels: number("out_channels")?,
-            text: number("text_dim")?,
+            in_channels: number("in_channels", MAX_CHANNELS)?,
+            out_channels: number("out_channels", MAX_CHANNELS)?,
+            text: number("text_dim", MAX_WIDTH)?,
             image_branch,
             sparse_gate,
         })

@@ -53,8 +53,8 @@ impl Wan {
             dit2: component(Role::Transformer2).map(Dit::read).transpose().map_err(geometry)?,
             vae,
             halves,
-            text: component(Role::TextEncoder).map(|c| Encoder::read(c, 0)),
-            image: component(Role::ImageEncoder).map(|c| Encoder::read(c, IMAGE_TOKENS)),
+            text: component(Role::TextEncoder).map(|c| Encoder::read(c, 0)).transpose().map_err(geometry)?,
+            image: component(Role::ImageEncoder).map(|c| Encoder::read(c, IMAGE_TOKENS)).transpose().map_err(geometry)?,
         })
     }
 
