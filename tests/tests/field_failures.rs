@@ -78,6 +78,20 @@ fn a_reference_image_raises_the_estimate() {
     assert!(allocated(&with, "denoising") > allocated(&without, "denoising"));
 }
 
+/// 1, 2: a packed sequence judged by its area alone, without text, sound and references, and far too low for each row.
+#[test]
+fn every_row_of_a_packed_sequence_counts() {
+    let of = |references: u32, text: u32| {
+        let request = PartialRequest { references: Some(references), text_tokens: Some(text), ..size(480, 832, 124) };
+        allocated(&estimate(&workload("minimax-h3", "diffusers", request, &[]), &big(), &host(512.0)), "denoising")
+    };
+    let [none, first, both] = [0, 1, 2].map(|references| of(references, 300));
+    assert!(none < first && first < both, "{none} {first} {both}");
+    // Published for an engine that runs whole rows: 151,000 bytes each. Here the video's projection is kept in fp32 as well.
+    let slope = (of(0, 1324) - of(0, 300)) / 1024;
+    assert!((151_000..190_000).contains(&slope), "{slope} bytes a row");
+}
+
 /// 5: one observation scaled far outside its range, and a refusal by less than the error.
 #[test]
 fn outside_the_measured_range_it_says_so_and_a_close_call_is_uncertain() {
@@ -148,6 +162,17 @@ fn decoding_is_judged_before_anything_starts() {
     let short = e.shortfall.expect("what is missing");
     assert_eq!(short.stage, "decoding");
     assert!(!short.buffers.is_empty() && short.bytes > 0);
+}
+
+/// 16: a length that cannot be made, found out after minutes.
+#[test]
+fn a_clip_that_is_too_long_is_refused_before_it_starts() {
+    let of =
+        |frames: u32| estimate(&workload("minimax-h3", "diffusers", size(768, 1344, frames), &[]), &device("h100-sxm-80gb"), &host(512.0));
+    assert_ne!(of(124).status, Verdict::DoesNotFit);
+    let long = of(345);
+    assert_eq!(long.status, Verdict::DoesNotFit);
+    assert_eq!(long.shortfall.expect("a shortfall").stage, "denoising");
 }
 
 /// 19: the unconditional pass is not planned.

@@ -104,7 +104,7 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
         family: family.id(),
         component: component.component.clone(),
         peaks: peaks(&*pass).ok_or_else(too_large)?,
-        work: if role == Role::Vae { Work::Vae } else { Work::Plain },
+        work: if matches!(role, Role::Vae | Role::AudioVae) { Work::Vae } else { Work::Plain },
         geometry: key.join("x"),
         video: case.video().map(|[height, width, frames]| [height * width, frames, batch]),
     })

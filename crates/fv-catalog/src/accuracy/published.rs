@@ -79,12 +79,13 @@ fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, us
         (Some(height), Some(width), Some(frames)) => format!(" {height}x{width}x{frames}"),
         _ => String::new(),
     };
+    let on = if line.gpu.is_empty() { String::new() } else { format!(" on {}", line.gpu) };
     let setting = if line.precision_offload.is_empty() { String::new() } else { format!(", {}", line.precision_offload) };
     let mut row = Published {
         file,
         line: number,
         source: line.source.clone(),
-        what: format!("{}{size} on {}{setting}", line.model, line.gpu),
+        what: format!("{}{size}{on}{setting}", line.model),
         metric: format!("{} {}", line.stage, line.metric),
         bytes: bytes(&line.value, &line.unit),
         printed: format!("{} {}", line.value, line.unit.split(' ').next().unwrap_or_default()),

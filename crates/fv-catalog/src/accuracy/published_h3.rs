@@ -3,6 +3,7 @@
 use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
 use fv_estimate::resolve::Overrides;
+use fv_spec::authored::Role;
 use fv_spec::estimate::{Interval, PeakBytes, StageName};
 use fv_spec::request::PartialRequest;
 
@@ -26,7 +27,6 @@ fn weights(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), 
     let model = |id: &str| catalog.model(id).ok_or_else(|| format!("the catalog has no {id}"));
     let (h3, trim) = (model("minimax-h3")?, model("fasth3")?);
     let count = |role| h3.components.get(&role).map_or(0, |component| component.parameter_count.get());
-    use fv_spec::authored::Role;
     let (encoder, vae, audio) = (2 * count(Role::TextEncoder), 4 * count(Role::Vae), 4 * count(Role::AudioVae));
     let small =
         h3.components.get(&Role::Transformer).and_then(|dit| dit.alternatives.first()).map_or(0, |dit| 2 * dit.parameter_count.get());

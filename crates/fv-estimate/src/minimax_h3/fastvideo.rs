@@ -13,7 +13,7 @@
 //!   length, that times the gate, and their sum.
 
 use fv_spec::authored::Role;
-use fv_spec::compiled::Model;
+use fv_spec::compiled::{Example, Model};
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 use fv_spec::request::Request;
 
@@ -22,6 +22,7 @@ use super::model::H3;
 use super::weights::{QWEN, QWEN_FFN};
 use crate::family::Lowered;
 use crate::modules::parameter::Parameter;
+use crate::modules::weights_only;
 use crate::program::{Builder, List, Site, sites};
 use crate::settings::{Attention, Placement, Settings};
 
@@ -102,11 +103,21 @@ fn missing(model: &Model, h3: &H3, settings: &Settings, request: &Request) -> Ve
 /// Lowers a request.
 ///
 /// # Errors
-/// What the notes do not describe.
-pub fn lower(model: &Model, h3: &H3, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
+/// Where not even weights can be placed.
+pub fn lower(
+    model: &Model,
+    example: &Example,
+    h3: &H3,
+    settings: &Settings,
+    request: &Request,
+    details: bool,
+) -> Result<Lowered, Vec<Reason>> {
     let missing = missing(model, h3, settings, request);
     if !missing.is_empty() {
-        return Err(missing);
+        // Of another arrangement the weights are known.
+        let mut floor = weights_only::lower(model, example, settings, request, details)?;
+        floor.uncovered.extend(missing);
+        return Ok(floor);
     }
     let Some(Placement::Streamed { resident, .. }) = settings.component(Role::Transformer).map(|c| c.placement) else {
         return Err(vec![Reason::new("unresolved-component", "no settings were resolved for the transformer")]);
@@ -279,7 +290,7 @@ mod tests {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (settings, request) = resolve(&model, &example, &request, &Overrides { env, ..Overrides::default() }).expect("settings");
         let h3 = H3::read(&model, &example).expect("a model of the family");
-        lower(&model, &h3, &settings, &request, false).expect("the arrangement of the notes")
+        lower(&model, &example, &h3, &settings, &request, false).expect("the arrangement of the notes")
     }
 
     fn peak(lowered: &Lowered) -> u64 {

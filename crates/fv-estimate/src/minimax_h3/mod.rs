@@ -47,7 +47,9 @@ impl Family for MiniMaxH3 {
     ) -> Option<Result<Lowered, Vec<Reason>>> {
         Some(match settings.runtime {
             Runtime::Diffusers => model::H3::read(model, example).and_then(|h3| diffusers::lower(&h3, settings, request, details)),
-            Runtime::FastVideo => model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, &h3, settings, request, details)),
+            Runtime::FastVideo => {
+                model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, example, &h3, settings, request, details))
+            }
             Runtime::FreeVideo => freevideo::lower(settings, request, details),
             Runtime::FvRun => return None,
         })

@@ -392,12 +392,12 @@ impl Coder {
         let [height, width] = [&splits[0], &splits[1]].map(|split| split.length);
         let tile = Map { height, width, ..x };
         if self.tiling.is_none() {
-            return self.encode_tile(p, tile).0;
+            return Self::encode_tile(p, tile).0;
         }
         let tiles = p.list();
         let mut made = tile;
         p.repeat_sampled((splits[0].count() * splits[1].count()) as u64, 2, 0, |p| {
-            let (one, map) = self.encode_tile(p, tile);
+            let (one, map) = Self::encode_tile(p, tile);
             made = map;
             p.keep(tiles, one);
         });
@@ -412,7 +412,7 @@ impl Coder {
     }
 
     /// The encoder on one tile (`MiniMaxH3VideoEncoder3d`), and what it makes.
-    fn encode_tile(&self, p: &mut Builder, x: Map) -> (Tensor, Map) {
+    fn encode_tile(p: &mut Builder, x: Map) -> (Tensor, Map) {
         p.phase("encode_input");
         let (mut y, mut m) = Self::causal(p, x, LEVELS[0].0, 3);
         for (level, (channels, [time, space])) in LEVELS.into_iter().enumerate() {
@@ -421,7 +421,7 @@ impl Coder {
             let input = y;
             let mut x = p.retain(y);
             for _ in 0..2 {
-                let (next, map) = self.residual(p, m, channels);
+                let (next, map) = Self::residual(p, m, channels);
                 p.release(x);
                 (x, m) = (next, map);
             }
@@ -499,7 +499,7 @@ impl Coder {
     }
 
     /// A residual block; its input stays the caller's.
-    fn residual(&self, p: &mut Builder, m: Map, channels: u64) -> (Tensor, Map) {
+    fn residual(p: &mut Builder, m: Map, channels: u64) -> (Tensor, Map) {
         let active = Self::norm_and_activate(p, m);
         let (first, out) = Self::causal(p, m, channels, 3);
         p.release(active);
