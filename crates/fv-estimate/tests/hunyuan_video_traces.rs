@@ -73,8 +73,6 @@ fn text_encoders() {
         ("clip_bf16_77", &clip, 1, 77, 2),
         ("clip_fp32_77_b2", &clip, 2, 77, 4),
     ] {
-        check(name, |p| {
-            transformers_text::Forward { encoder, batch, tokens, act, fp16: false, leaf: None }.emit(p)
-        });
+        check(name, |p| transformers_text::Forward { encoder, batch, tokens, act, fp16: false, leaf: None }.emit(p));
     }
 }

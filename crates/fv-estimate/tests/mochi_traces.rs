@@ -20,7 +20,9 @@ fn check(name: &str, build: impl FnOnce(&mut Builder) -> Tensor) {
 #[test]
 fn transformers() {
     let dit = Dit { hidden: 3072, ffn: 8192, heads: 24, patch: 2, blocks: 3 };
-    for (name, batch, size, valid_tokens) in [("mochi_480x848x163", 1, [480, 848, 163], 256), ("mochi_480x848x31_b2", 2, [480, 848, 31], 40)] {
+    for (name, batch, size, valid_tokens) in
+        [("mochi_480x848x163", 1, [480, 848, 163], 256), ("mochi_480x848x31_b2", 2, [480, 848, 31], 40)]
+    {
         check(name, |p| {
             let latent = Latent::of(batch, size);
             let forward = Forward { dit, latent, text_tokens: 256, valid_tokens, act: 2, attention: Attention::Cudnn };

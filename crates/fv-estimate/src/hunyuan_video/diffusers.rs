@@ -32,6 +32,7 @@ sites! { "hunyuan_video.diffusers.pipeline":
 const TEMPLATE_TOKENS: u64 = 95;
 
 /// Lowers a request.
+#[expect(clippy::too_many_lines, reason = "one request, stage by stage")]
 pub(super) fn lower(
     model: &Model,
     example: &Example,
@@ -92,8 +93,7 @@ pub(super) fn lower(
     p.stage(StageName::Denoising);
     residency.enter(&mut p, Role::Transformer);
     residency.host_during(StageName::Denoising);
-    let forward =
-        Forward { dit, latent, text_tokens: tokens, act: act(Role::Transformer), attention: settings.attention };
+    let forward = Forward { dit, latent, text_tokens: tokens, act: act(Role::Transformer), attention: settings.attention };
     let mut streams = residency.streams(&mut p, Role::Transformer);
     streams.prime(&mut p);
     p.phase("model_input");
@@ -121,7 +121,8 @@ pub(super) fn lower(
     let coder = Coder { act: act(Role::Vae), tiling: settings.tiling };
     let scaled = p.alloc(&LATENTS, &dims, coder.act);
     p.release(latents);
-    let video = [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
+    let video =
+        [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
     let [channels, frames, height, width] = video;
     let decoded = if settings.vae_slicing && batch > 1 {
         let videos = p.list();

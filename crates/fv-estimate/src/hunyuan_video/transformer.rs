@@ -203,7 +203,11 @@ impl Forward {
     /// The attention kernel over `tokens` tokens: the boolean mask becomes a bias, of each pair of tokens for the text alone.
     fn attend(&self, p: &mut Builder, tokens: u64, pairs: bool) -> Tensor {
         let (batch, heads) = (("batch", self.latent.batch), ("heads", self.dit.heads));
-        let bias = if pairs { [batch, heads, ("queries", tokens), ("keys", tokens)] } else { [batch, ("heads", 1), ("queries", 1), ("keys", tokens)] };
+        let bias = if pairs {
+            [batch, heads, ("queries", tokens), ("keys", tokens)]
+        } else {
+            [batch, ("heads", 1), ("queries", 1), ("keys", tokens)]
+        };
         let bias = p.alloc(&BIAS, &bias, self.act);
         let y = if self.attention == Attention::Math { self.attend_with_scores(p, tokens) } else { self.unit(p, &ATTENTION, tokens) };
         p.release(bias);

@@ -48,11 +48,7 @@ pub(super) fn lower(
     vae::check(component(Role::Vae)?).map_err(geometry)?;
     // The pipeline gives the encoder the mask of the prompt's padding.
     let t5 = Encoder { masked: true, ..Encoder::read(component(Role::TextEncoder)?, 0) };
-    let weights = vec![
-        Weights::blocks(Role::TextEncoder, encoder::tensors(&t5)),
-        dit.weights(),
-        Weights::whole(Role::Vae, vae::tensors()),
-    ];
+    let weights = vec![Weights::blocks(Role::TextEncoder, encoder::tensors(&t5)), dit.weights(), Weights::whole(Role::Vae, vae::tensors())];
     let mut p = Builder::new(details);
     let mut residency = Residency::new(weights, settings, &mut p)?;
     if request.references > 0 {
@@ -164,7 +160,8 @@ pub(super) fn lower(
         z = next;
     }
     let coder = Coder { act: act(Role::Vae), tiling: settings.tiling };
-    let video = [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
+    let video =
+        [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
     let [channels, frames, height, width] = video;
     let decoded = if settings.vae_slicing && batch > 1 {
         let videos = p.list();

@@ -13,6 +13,7 @@ pub(crate) mod fastvideo_text;
 pub mod parameter;
 pub mod residency;
 pub mod standalone;
+pub(crate) mod tiles;
 mod transformers_llama;
 pub mod transformers_text;
 pub(crate) mod vision;
