@@ -9,7 +9,8 @@ use fv_spec::compiled::ExpandedComponent;
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
 use crate::modules::FP32;
 use crate::modules::parameter::{Parameter, plain};
-use crate::program::{Builder, List, Site, Tensor, sites};
+use crate::modules::tiles::{pieces, runs};
+use crate::program::{Builder, Site, Tensor, sites};
 use crate::settings::Tiling;
 
 sites! { "hunyuan_video.vae.convolution":
@@ -90,12 +91,6 @@ fn in_time(level: usize) -> bool {
     matches!(level, 1 | 2)
 }
 
-/// The size and number of the pieces of `extent`: each at most `piece`, one every `stride`. The last may be smaller, and so may
-/// those before it.
-fn pieces(extent: u64, piece: u64, stride: u64) -> Vec<u64> {
-    (0..extent.div_ceil(stride.max(1))).map(|i| piece.min(extent - i * stride.max(1))).collect()
-}
-
 impl Coder {
     fn map(&self, p: &mut Builder, site: &'static Site, m: Map) -> Tensor {
         self.typed(p, site, m, self.act)
@@ -121,10 +116,12 @@ impl Coder {
     }
 
     /// [`causal`](Self::causal) with strides in time, height and width.
-    fn strided(&self, p: &mut Builder, m: Map, channels: u64, [t, h, w]: [u64; 3]) -> Held {
+    fn strided(&self, p: &mut Builder, m: Map, channels: u64, strides: [u64; 3]) -> Held {
+        let [frames, rows, columns] = strides;
         let padded = Map { frames: m.frames + 2, height: m.height + 2, width: m.width + 2, ..m };
         let pad = self.map(p, &PADDED, padded);
-        let out = Map { channels, frames: m.frames.div_ceil(t), height: m.height.div_ceil(h), width: m.width.div_ceil(w), ..m };
+        let out =
+            Map { channels, frames: m.frames.div_ceil(frames), height: m.height.div_ceil(rows), width: m.width.div_ceil(columns), ..m };
         let y = self.map(p, &FEATURES, out);
         self.workspace(p, padded, out);
         p.release(pad);
@@ -372,7 +369,7 @@ impl Coder {
         if m.frames <= frames {
             return self.space(p, m, encode).0;
         }
-        let parts: List = p.list();
+        let parts = p.list();
         let sizes = pieces(m.frames, frames + 1, stride);
         let mut out = m;
         for (frames, many) in runs(&sizes) {
@@ -406,18 +403,6 @@ impl Coder {
     pub fn encode(&self, p: &mut Builder, [batch, frames, height, width]: [u64; 4]) -> Tensor {
         self.run(p, Map { batch, channels: RGB, frames, height, width }, true)
     }
-}
-
-/// Equal values that follow each other, with their number.
-fn runs(values: &[u64]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for value in values {
-        match runs.last_mut() {
-            Some((last, many)) if last == value => *many += 1,
-            _ => runs.push((*value, 1)),
-        }
-    }
-    runs
 }
 
 /// Which halves of the VAE are loaded.

@@ -55,6 +55,7 @@ impl Parts {
     }
 
     /// Lowers a request.
+    #[expect(clippy::too_many_lines, reason = "one request, stage by stage")]
     pub(super) fn lower(&self, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
         let mut p = Builder::new(details);
         let mut residency = Residency::new(self.weights(), settings, &mut p)?;

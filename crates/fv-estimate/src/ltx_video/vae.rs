@@ -169,9 +169,9 @@ impl Vae {
         convolution(&mut list, width, LATENT_CHANNELS + 1, CUBE);
 
         let (mut width, middle, ups) = self.ups();
-        let last = ups.last().map_or(width, |up| up.0);
+        let narrowest = ups.last().map_or(width, |up| up.0);
         if self.timestep() {
-            list.extend([plain(1), plain(2 * last)]);
+            list.extend([plain(1), plain(2 * narrowest)]);
         }
         convolution(&mut list, LATENT_CHANNELS, width, CUBE);
         if self.timestep() {
@@ -421,16 +421,16 @@ impl Coder<'_> {
         if !sliced || m.batch < 2 {
             return code(p, m);
         }
-        let slices = p.list();
+        let parts = p.list();
         let mut out = m;
         p.repeat(m.batch, |p| {
             let (slice, one) = code(p, Map { batch: 1, ..m });
             out = Map { batch: m.batch, ..one };
-            p.keep(slices, slice);
+            p.keep(parts, slice);
         });
         p.phase("join_slices");
         let joined = out.alloc(p, &DECODED);
-        p.release_list(slices);
+        p.release_list(parts);
         (joined, out)
     }
 

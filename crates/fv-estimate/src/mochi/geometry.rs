@@ -75,19 +75,19 @@ impl Dit {
     }
 
     /// The parameters of a block; the last has no output for the text.
-    fn block_tensors(&self, last: bool) -> Vec<Parameter> {
+    fn block_tensors(&self, drops_text: bool) -> Vec<Parameter> {
         let d = self.hidden;
         let mut list = linear(d, 4 * d).to_vec();
-        list.extend(linear(d, if last { TEXT_HIDDEN } else { 4 * TEXT_HIDDEN }));
+        list.extend(linear(d, if drops_text { TEXT_HIDDEN } else { 4 * TEXT_HIDDEN }));
         list.extend([plain(d / self.heads); 4]);
         list.extend([plain(d * d); 3]);
         list.extend([plain(TEXT_HIDDEN * d); 3]);
         list.extend(linear(d, d));
-        if !last {
+        if !drops_text {
             list.extend(linear(d, TEXT_HIDDEN));
         }
         list.extend([plain(2 * d * self.ffn), plain(self.ffn * d)]);
-        if !last {
+        if !drops_text {
             list.extend([plain(2 * TEXT_HIDDEN * TEXT_FFN), plain(TEXT_FFN * TEXT_HIDDEN)]);
         }
         list

@@ -9,6 +9,7 @@ use fv_spec::compiled::ExpandedComponent;
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
 use crate::modules::FP32;
 use crate::modules::parameter::{Parameter, plain};
+use crate::modules::tiles::{pieces, runs};
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -460,7 +461,7 @@ impl Coder {
             (pieces(extent, u64::from(tiling.tile[side]) / compression, stride), stride)
         });
         let mut out = m;
-        let (tiles, last_tiles, joined): (List, List, List) = (p.list(), p.list(), p.list());
+        let (tiles, last_tiles, joined) = (p.list(), p.list(), p.list());
         // The loop's name for a row keeps the last one longer than the others.
         let (before, last) = rows.split_at(rows.len().saturating_sub(1));
         for (list, rows) in [(tiles, before), (last_tiles, last)] {
@@ -494,24 +495,6 @@ impl Coder {
         }
         y
     }
-}
-
-/// The sizes of the pieces of `extent`: each at most `piece`, one every `stride`.
-fn pieces(extent: u64, piece: u64, stride: u64) -> Vec<u64> {
-    let stride = stride.max(1);
-    (0..extent.div_ceil(stride)).map(|i| piece.min(extent - i * stride)).collect()
-}
-
-/// Equal values that follow each other, with their number.
-fn runs(values: &[u64]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for value in values {
-        match runs.last_mut() {
-            Some((last, many)) if last == value => *many += 1,
-            _ => runs.push((*value, 1)),
-        }
-    }
-    runs
 }
 
 /// The parameters of the VAE, encoder first.

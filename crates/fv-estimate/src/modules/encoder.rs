@@ -7,6 +7,7 @@ use super::parameter::{MAX_WIDTH, Parameter, counts, kept, plain, within};
 
 /// A text or image encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one property of the class")]
 pub struct Encoder {
     /// Parameters of the loaded part.
     pub parameters: u64,

@@ -17,6 +17,7 @@ pub mod parameter;
 pub mod pipeline;
 pub mod residency;
 pub mod standalone;
+pub(crate) mod tiles;
 mod transformers_llama;
 pub mod transformers_text;
 pub(crate) mod vision;

@@ -53,6 +53,7 @@ fn large(events: &[Event]) -> Vec<(Option<u64>, usize)> {
 }
 
 /// Panics at the first event in which program and trace differ. Sizes of what is freed at once, which are workspaces, may differ.
+#[expect(clippy::many_single_char_names, reason = "a pair of lists, of sizes and of numbers")]
 pub(crate) fn compare(name: &str, program: &[Event], trace: &[Event]) {
     let (a, b) = (large(program), large(trace));
     // Encoders are followed by the posterior's own tensors, which the program leaves out.
