@@ -3,6 +3,7 @@
 //!
 //! * `book`: the tables of names, what was given for them, and what is said about the outcome.
 //! * `request`: sizes and counts, with each family's rules for them.
+//! * [`legal`]: which sizes and counts a deployment takes.
 //! * `fastvideo`, `diffusers`: what each runtime makes of its settings.
 //! * `allocator`: the options of PyTorch's allocator.
 //!
@@ -13,6 +14,7 @@ mod allocator;
 mod book;
 mod diffusers;
 mod fastvideo;
+pub mod legal;
 mod request;
 
 use std::collections::BTreeMap;
