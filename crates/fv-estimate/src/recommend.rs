@@ -16,12 +16,19 @@
 
 use fv_spec::authored::ReferenceRun;
 use fv_spec::estimate::{Basis, Estimate, EvidenceMatch, Interval, Reason, Recommendation, Recommendations, Verdict};
+use fv_spec::request::PartialRequest;
 
+use crate::device::DeviceSpec;
+use crate::error::InputError;
 use crate::evidence::{assess_with_runs, gib, largest_peaks};
+use crate::question::{Question, device_peak};
+use crate::resolve::Overrides;
 
 /// A device, partition and deployment that may be recommended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate<'a> {
+    /// The model, where several are looked at.
+    pub model: Option<String>,
     /// The device.
     pub hardware: String,
     /// Its partition; `None` is the full card.
@@ -61,20 +68,30 @@ pub fn recommend(candidates: Vec<Candidate<'_>>) -> Recommendations {
 }
 
 /// Known capacities from small to large, then unknown ones; then fewer devices, then ids.
-fn order(candidate: &Candidate) -> (u64, u32, String, Option<String>, String) {
+fn order(candidate: &Candidate) -> (u64, u32, String, Option<String>, Option<String>, String) {
     let capacity = candidate.capacity_bytes.or(candidate.estimate.memory.budget_bytes).unwrap_or(u64::MAX);
-    (capacity, candidate.gpu_count, candidate.hardware.clone(), candidate.partition.clone(), candidate.deployment.clone())
+    let Candidate { model, hardware, partition, deployment, gpu_count, .. } = candidate;
+    (capacity, *gpu_count, hardware.clone(), partition.clone(), model.clone(), deployment.clone())
 }
 
 fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
-    let Candidate { hardware, partition, deployment, gpu_count, capacity_bytes: _, estimate, evidence, runs } = candidate;
+    let Candidate { model, hardware, partition, deployment, gpu_count, capacity_bytes: _, estimate, evidence, runs } = candidate;
     let same = estimate.hardware.as_ref() == Some(&hardware) && estimate.memory.partition == partition && estimate.deployment == deployment;
     let budget_bytes = estimate.memory.budget_bytes;
     if !same {
         let message = "the estimate is of another device, partition or deployment, and theirs are not inherited";
         let reasons = vec![Reason::new("estimate-elsewhere", message)];
-        let recommendation =
-            Recommendation { hardware, partition, deployment, gpu_count, device_peak: None, budget_bytes: None, runs: Vec::new(), reasons };
+        let recommendation = Recommendation {
+            model,
+            hardware,
+            partition,
+            deployment,
+            gpu_count,
+            device_peak: None,
+            budget_bytes: None,
+            runs: Vec::new(),
+            reasons,
+        };
         return (Verdict::Unknown, Basis::Analytical, recommendation);
     }
     let assessed = assess_with_runs(estimate, evidence, runs);
@@ -90,8 +107,52 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
         reasons.push(Reason::new("memory-not-pooled", message));
     }
     let recommendation =
-        Recommendation { hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
+        Recommendation { model, hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
     (assessed.assessment.status, assessed.assessment.basis, recommendation)
+}
+
+/// The smallest devices that a request fits on by the rules, smallest first.
+///
+/// # Errors
+/// What is wrong with the request or the settings.
+pub fn smallest(
+    question: &Question<'_>,
+    request: &PartialRequest,
+    devices: &[DeviceSpec],
+    limit: usize,
+) -> Result<Vec<Recommendation>, Vec<InputError>> {
+    let mut found = Vec::new();
+    for unified in [false, true] {
+        let overrides = Overrides { unified_memory: unified, ..question.overrides.clone() };
+        let question = Question { overrides: &overrides, ..*question };
+        let workload = question.evaluate(request, false)?;
+        for device in devices {
+            let question = Question { device: Some(device), ..question };
+            if question.unified() != unified {
+                continue;
+            }
+            let budget = question.budget(&workload.settings)?;
+            let summary = workload.summary(&budget);
+            if summary.status != Verdict::Fits {
+                continue;
+            }
+            let recommendation = Recommendation {
+                model: None,
+                hardware: device.id.clone(),
+                partition: None,
+                deployment: question.example.id.clone(),
+                gpu_count: workload.settings.gpu_count,
+                device_peak: device_peak(&summary),
+                budget_bytes: budget.budget_bytes,
+                runs: Vec::new(),
+                reasons: Vec::new(),
+            };
+            found.push((budget.capacity_bytes.unwrap_or(u64::MAX), recommendation));
+        }
+    }
+    found.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.hardware.cmp(&other.hardware)));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, recommendation)| recommendation).collect())
 }
 
 #[cfg(test)]
@@ -107,6 +168,7 @@ mod tests {
         let mut estimate = estimate(status, "nominal", capacity * GIB);
         estimate.hardware = Some(hardware.to_owned());
         Candidate {
+            model: None,
             hardware: hardware.to_owned(),
             partition: None,
             deployment: "default".to_owned(),
