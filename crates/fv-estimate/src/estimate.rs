@@ -133,7 +133,8 @@ impl Workload {
         self.evaluated.as_ref().map(|evaluated| &evaluated.peaks)
     }
 
-    fn needs(&self) -> Vec<StageNeed> {
+    /// What each stage needs, apart from what a device adds; empty where no rule covers the model.
+    pub fn needs(&self) -> Vec<StageNeed> {
         let Some(evaluated) = &self.evaluated else { return Vec::new() };
         StageName::ALL
             .into_iter()

@@ -10,6 +10,7 @@
 //! * [`evidence`]: reference runs judged against a configuration, and what they add to an estimate.
 //! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
 //! * [`recommend`]: devices and deployments for a request.
+//! * [`question`]: a deployment on a device of which much is asked; [`largest`], [`minimum`], [`changes`], [`sweep`] ask it.
 //! * [`place`]: a workload on a device: formats and budget.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
@@ -18,6 +19,7 @@
 pub mod budget;
 pub mod caching;
 pub mod calibrate;
+pub mod changes;
 pub mod device;
 pub mod error;
 pub mod estimate;
@@ -28,15 +30,19 @@ pub mod hunyuan_video;
 pub mod ltx_video;
 pub mod minimax_h3;
 pub mod mochi;
+pub mod largest;
+pub mod minimum;
 pub mod modules;
 pub mod pinned;
 pub mod place;
 pub mod program;
+pub mod question;
 pub mod recommend;
 pub mod render;
 pub mod resolve;
 pub mod settings;
 pub mod spread;
+pub mod sweep;
 pub mod storage;
 pub mod verdict;
 pub mod wan;

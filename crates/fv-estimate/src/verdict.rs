@@ -20,7 +20,7 @@
 
 use fv_spec::estimate::{HostBytes, HostReport, PeakBytes, Reason, StageName, Verdict};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, FixedCosts};
 use crate::error::gib;
 
 /// What one stage needs on the rank that needs most.
@@ -182,8 +182,7 @@ impl Tally<'_> {
         }
         let cost = self.budget.fixed.with_pinned(host.pinned_bytes);
         let ends = if let (Some([low, _, high]), Some(limit)) = (cost, self.budget.budget_bytes) {
-            let least = u128::from(peak.allocated.low) + low;
-            let most = least.max(u128::from(peak.reserved.high) + high);
+            let (least, most) = least_and_most(peak, low, high);
             self.device.compare(least, most, limit, stage);
             self.leave(difference(limit, most));
             Some((least, most))
@@ -256,6 +255,19 @@ pub fn verdict(stages: &[StageNeed], budget: &Budget, cap: Option<u64>) -> Verdi
         host_required: covered.then(|| narrow(required)),
         host_capacity: if budget.unified { budget.pool_bytes } else { budget.host_bytes },
     }
+}
+
+/// The least and the most that a stage takes of the device, with the fixed cost at either end.
+fn least_and_most(peak: &PeakBytes, low: u128, high: u128) -> (u128, u128) {
+    let least = u128::from(peak.allocated.low) + low;
+    (least, least.max(u128::from(peak.reserved.high) + high))
+}
+
+/// The smallest budgets of device memory with which a stage may fit, and does. `None`: the fixed cost is not known.
+pub fn device_ends(peak: &PeakBytes, host: HostBytes, fixed: &FixedCosts) -> Option<(u64, u64)> {
+    let [low, _, high] = fixed.with_pinned(host.pinned_bytes)?;
+    let (least, most) = least_and_most(peak, low, high);
+    Some((narrow(least), narrow(most)))
 }
 
 fn narrow(bytes: u128) -> u64 {
@@ -337,7 +349,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::budget::{Asked, FixedCosts, budget};
+    use crate::budget::{Asked, budget};
     use crate::device::{custom_from_json, from_flags};
 
     const GB: u64 = 1_000_000_000;

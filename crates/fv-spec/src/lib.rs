@@ -5,6 +5,7 @@
 //! * [`authored`]: the YAML manifests under `catalog/`.
 //! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.
 //! * [`request`], [`estimate`]: what is asked of the estimator and what it answers (JSON in camelCase).
+//! * [`questions`]: what is answered beside a single estimate.
 //! * [`family`]: what each memory-rule family requires of its components.
 //! * [`units`]: counts and capacities.
 
@@ -12,6 +13,7 @@ pub mod authored;
 pub mod compiled;
 pub mod estimate;
 pub mod family;
+pub mod questions;
 pub mod request;
 #[cfg(feature = "schema")]
 pub mod schema;

@@ -13,6 +13,7 @@ use crate::{
     authored::{Component, ComponentUse, Coverage, Hardware, Manifest, Role},
     compiled, estimate,
     family::{ComponentType, FAMILIES, GeometryKind, geometry_kind},
+    questions,
     units::{Count, MAX_JSON_INTEGER},
 };
 
@@ -55,6 +56,10 @@ static FILES: &[(&str, Make)] = &[
     ("match.schema.json", || root::<estimate::EvidenceMatch>("fv-catalog match --format json")),
     ("assess.schema.json", || root::<estimate::Assessment>("fv-catalog assess --format json")),
     ("recommend.schema.json", || root::<estimate::Recommendations>("fv-catalog recommend --format json")),
+    ("largest.schema.json", || root::<questions::LargestAnswer>("fv-catalog largest --format json")),
+    ("minimum.schema.json", || root::<questions::Minimum>("fv-catalog minimum --format json")),
+    ("compare.schema.json", || root::<questions::Comparison>("fv-catalog compare --format json")),
+    ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
 ];
 
 fn root<T: JsonSchema>(title: &str) -> Value {

@@ -4,14 +4,17 @@
 //! looks like. Words and numbers are those of the answer; nothing is estimated here.
 //!
 //! * [`estimate`], [`explanation`]: what is needed, where and why.
+//! * [`largest`], [`minimum`], [`comparison`]: the answers to questions beside a single estimate.
 //! * [`evidence`], [`assessment`], [`recommendations`]: what was seen to run, and where a request fits.
 
 mod advice;
 mod needs;
+mod questions;
 mod text;
 
 pub use advice::{Asked, assessment, evidence, recommendations};
 pub use needs::{estimate, explanation};
+pub use questions::{comparison, largest, minimum};
 pub use text::{Span, Text, Tone};
 
 use fv_spec::estimate::{Estimate, Interval, Stage, Verdict};

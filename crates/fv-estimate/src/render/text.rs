@@ -124,6 +124,11 @@ impl Line {
         self.add(Tone::Quiet, text)
     }
 
+    /// The line with another behind it.
+    pub(super) fn join(self, other: Self) -> Self {
+        other.0.into_iter().fold(self, |line, span| line.add(span.tone, &span.text))
+    }
+
     /// Spaces up to a column.
     pub(super) fn pad(self, column: usize) -> Self {
         let missing = column.saturating_sub(self.width());

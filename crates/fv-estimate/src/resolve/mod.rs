@@ -4,6 +4,7 @@
 //! * `book`: the tables of names, what was given for them, and what is said about the outcome.
 //! * `sections`: what a configuration may say outside `generator`.
 //! * `request`: sizes and counts, with each family's rules for them.
+//! * [`legal`]: which sizes and counts a deployment takes.
 //! * `fastvideo`, `diffusers`: what each runtime makes of its settings.
 //! * `allocator`: the options of PyTorch's allocator.
 //!
@@ -14,6 +15,7 @@ mod allocator;
 mod book;
 mod diffusers;
 mod fastvideo;
+pub mod legal;
 mod request;
 pub(crate) mod sections;
 

@@ -8,10 +8,12 @@ use serde_json::Value;
 use super::book::found;
 use super::{Context, InputError, sections};
 
-/// Pixels of a side.
-const MAX_SIDE: u32 = 16_384;
-const MAX_FRAMES: u32 = 16_384;
-const MAX_BATCH: u32 = 1_024;
+/// Pixels of a side, at most.
+pub(super) const MAX_SIDE: u32 = 16_384;
+/// Frames of any video, at most.
+pub const MAX_FRAMES: u32 = 16_384;
+/// Videos generated together, at most.
+pub const MAX_BATCH: u32 = 1_024;
 const MAX_STEPS: u32 = 10_000;
 const MAX_TEXT: u32 = 65_536;
 const MAX_REFERENCES: u32 = 256;
@@ -63,14 +65,14 @@ impl Defaults {
 }
 
 /// Frames are `rest` more than a multiple of `step`.
-#[derive(Debug, Clone, Copy)]
-struct FrameRule {
-    step: u32,
-    rest: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameRule {
+    pub(super) step: u32,
+    pub(super) rest: u32,
 }
 
 impl FrameRule {
-    fn of(context: &Context<'_>) -> Self {
+    pub(super) fn of(context: &Context<'_>) -> Self {
         if context.family() == "minimax_h3" {
             return Self { step: 17, rest: 5 };
         }
@@ -131,7 +133,7 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
         if asked.num_frames.is_some() {
             errors.push(InputError::new("conflict", "seconds and frames are both given: give one of them"));
         }
-        let fps = sampling_number(context, "fps", errors).or(d.map(|d| d.fps));
+        let fps = fps(context, errors);
         match fps.and_then(|fps| frames_of(seconds, fps)) {
             Some(frames) => num_frames = rule.nearest(frames),
             None if fps.is_none() => errors.push(InputError::new("missing-value", "seconds: the model has no frame rate; give frames")),
@@ -228,11 +230,21 @@ fn wan_references(context: &Context<'_>, workload: Option<&str>, references: u32
     }
 }
 
-fn sides(context: &Context<'_>, height: u32, width: u32, errors: &mut Vec<InputError>) {
+/// What height and width are multiples of.
+pub(super) fn multiples(context: &Context<'_>) -> [u32; 2] {
     let compression = context.geometry(Role::Vae, "spatial_compression").unwrap_or(1).max(1);
-    let patch = context.patch();
-    for (name, side, patch) in [("height", height, patch[1]), ("width", width, patch[2])] {
-        let multiple = compression.saturating_mul(patch);
+    let [_, rows, columns] = context.patch();
+    [compression.saturating_mul(rows), compression.saturating_mul(columns)]
+}
+
+/// Frames a second.
+pub(super) fn fps(context: &Context<'_>, errors: &mut Vec<InputError>) -> Option<f64> {
+    sampling_number(context, "fps", errors).or(Defaults::of(context).map(|d| d.fps))
+}
+
+fn sides(context: &Context<'_>, height: u32, width: u32, errors: &mut Vec<InputError>) {
+    let multiples = multiples(context);
+    for (name, side, multiple) in [("height", height, multiples[0]), ("width", width, multiples[1])] {
         if side == 0 || side > MAX_SIDE {
             errors.push(InputError::new("invalid-size", format!("{name}: found {side}, allowed: from {multiple} to {MAX_SIDE} pixels")));
         } else if !side.is_multiple_of(multiple) {

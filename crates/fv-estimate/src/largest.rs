@@ -1,0 +1,304 @@
+//! The largest legal clip for a device and settings.
+//!
+//! What must be alive at once grows with every frame and pixel, so the end of what *may* fit is found by bisection. What an
+//! allocator holds does not grow steadily: sizes that follow each other well need less. So from there the clips that may fit
+//! are tried one by one, downwards, until one fits; the answer is the largest that fits and not merely one before which a
+//! smaller one failed. It and the next larger legal clip are estimated anew, and the answer carries both verdicts.
+
+use std::collections::BTreeMap;
+
+use fv_spec::estimate::{Estimate, Stage, StageName, Verdict};
+use fv_spec::questions::{Clip, Extent, Largest, Limit, LimitKind, Unanswered};
+use fv_spec::request::{PartialRequest, Request};
+
+use crate::budget::Budget;
+use crate::changes::changes;
+use crate::error::InputError;
+use crate::question::{Question, admitted, clip, exactly};
+use crate::resolve::legal::{Legal, legal};
+
+/// Clips that may fit and are tried one by one; where there are more, those next to what is known to fit are.
+const TRIED: u32 = 256;
+/// Shorter sides that people ask for, in pixels.
+const SIDES: [u32; 12] = [240, 320, 368, 480, 544, 640, 720, 768, 960, 1088, 1440, 2160];
+/// Buffers that a limit names.
+const BUFFERS: usize = 4;
+
+/// Which parts of an answer are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether what may fit counts as fitting.
+    pub admit_uncertain: bool,
+    /// Frames against sizes.
+    pub pareto: bool,
+    /// What would make the request fit, where it does not.
+    pub changes: bool,
+}
+
+/// The largest clips of one deployment, or why nothing is known of them.
+pub type Answer = Result<Box<Largest>, Unanswered>;
+
+/// The largest clips of one deployment.
+///
+/// # Errors
+/// What is wrong with the request, the settings or the figures of the device.
+pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) -> Result<Answer, Vec<InputError>> {
+    let workload = question.evaluate(asked, false)?;
+    let budget = question.budget(&workload.settings)?;
+    let request = workload.request;
+    let plain = question.estimate(&exactly(&request))?;
+    let legal = legal(question.model, question.example);
+    let search = Search { question, budget: &budget, legal, admit: wanted.admit_uncertain };
+    let smallest = Request { num_frames: legal.frames(0), ..request };
+    if plain.status == Verdict::Unknown && search.clip(&smallest)?.status == Verdict::Unknown {
+        let (model, deployment) = (plain.model, plain.deployment);
+        return Ok(Err(Unanswered { model, deployment, reasons: plain.reasons }));
+    }
+    let frames = search.frames(&request)?;
+    let sizes = legal.sizes(request.height, request.width);
+    let size = search.size(&request, &sizes)?;
+    let pareto = if wanted.pareto { search.pareto(&request, &sizes, size.largest)? } else { Vec::new() };
+    let changes = if wanted.changes && !admitted(plain.status, wanted.admit_uncertain) {
+        changes(question, asked, [frames.largest, size.largest])?
+    } else {
+        Vec::new()
+    };
+    Ok(Ok(Box::new(Largest {
+        model: plain.model,
+        deployment: plain.deployment,
+        request,
+        status: plain.status,
+        memory: plain.memory,
+        frames,
+        size,
+        pareto,
+        changes,
+        reasons: plain.reasons,
+        notes: plain.notes,
+    })))
+}
+
+/// What keeps a request from fitting, by its estimate and what that leaves.
+fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
+    let message = |codes: &[&str]| {
+        let found = estimate.reasons.iter().find(|reason| codes.contains(&reason.code.as_str())).or(estimate.reasons.first());
+        found.map_or_else(|| "no reason is given".to_owned(), |reason| reason.message.clone())
+    };
+    let stage = |word: &str| StageName::ALL.into_iter().find(|stage| stage.word() == word);
+    let memory = |message: String, tier: &str, stage: Option<StageName>, bytes: u64| Limit {
+        kind: LimitKind::Memory,
+        message,
+        tier: Some(tier.to_owned()),
+        stage,
+        bytes: Some(bytes),
+        buffers: stage
+            .and_then(|name| estimate.stages.iter().find(|stage| stage.name == name.word()))
+            .map_or_else(Vec::new, |stage| stage.buffers.iter().take(BUFFERS).cloned().collect()),
+    };
+    if let Some(short) = &estimate.shortfall {
+        let message = message(&["exceeds-budget", "exceeds-pool", "host-memory-short"]);
+        return memory(message, &short.tier, stage(&short.stage), short.bytes);
+    }
+    let pool = estimate.reasons.iter().any(|reason| reason.code == "pool-uncertain");
+    let most = |stage: &Stage| {
+        let host = if pool { stage.host.pinned_bytes + stage.host.pageable_bytes } else { 0 };
+        stage.peak_bytes.map(|peaks| peaks.device.high.saturating_add(host))
+    };
+    let highest = estimate.stages.iter().max_by_key(|stage| most(stage));
+    match (estimate.status, highest) {
+        (Verdict::Uncertain, Some(highest)) => {
+            let message = message(&["between-allocated-and-reserved", "pool-uncertain"]);
+            let bytes = margin_bytes.map_or(0, |margin| margin.min(0).unsigned_abs());
+            memory(message, if pool { "host" } else { "device" }, stage(&highest.name), bytes)
+        }
+        _ => Limit { kind: LimitKind::Unknown, message: message(&[]), tier: None, stage: None, bytes: None, buffers: Vec::new() },
+    }
+}
+
+/// Where the search along one line of clips ended, by places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Ends {
+    /// The largest that fits.
+    fits: Option<u32>,
+    /// The largest that may.
+    may: Option<u32>,
+}
+
+/// Searches places `0..count` of a line of clips that need ever more, beginning at `start`. A clip of which nothing is known
+/// ends the line as one that does not fit does.
+fn ends(count: u32, start: u32, admit: bool, mut verdict: impl FnMut(u32) -> Result<Verdict, Vec<InputError>>) -> Result<Ends, Vec<InputError>> {
+    let mut known: BTreeMap<u32, Verdict> = BTreeMap::new();
+    let mut verdict = |place: u32| -> Result<Verdict, Vec<InputError>> {
+        if let Some(found) = known.get(&place) {
+            return Ok(*found);
+        }
+        let found = verdict(place)?;
+        known.insert(place, found);
+        Ok(found)
+    };
+    let may = |verdict: Verdict| matches!(verdict, Verdict::Fits | Verdict::Uncertain);
+    let Some(last) = count.checked_sub(1) else { return Ok(Ends::default()) };
+    // The first place that is known to fail, and the last that is known not to.
+    let (mut low, mut high) = (None, count);
+    let (mut place, mut step) = (start.min(last), 1_u32);
+    loop {
+        if may(verdict(place)?) {
+            low = Some(place);
+            if place == last {
+                break;
+            }
+            place = place.saturating_add(step).min(last);
+            step = step.saturating_mul(2);
+        } else {
+            high = place;
+            break;
+        }
+    }
+    if low.is_none() && high > 0 && may(verdict(0)?) {
+        low = Some(0);
+    }
+    let Some(mut upper) = low else { return Ok(Ends::default()) };
+    while high - upper > 1 {
+        let middle = upper + (high - upper) / 2;
+        if may(verdict(middle)?) { upper = middle } else { high = middle }
+    }
+    // From the end of what may fit downwards; where that is a long way, from where bisection finds an end of what fits.
+    let fits = |verdict: Verdict| admitted(verdict, admit);
+    let mut from = upper;
+    if upper >= TRIED && !fits(verdict(upper)?) && !fits(verdict(upper - TRIED + 1)?) {
+        let (mut good, mut bad) = (0, upper);
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            if fits(verdict(middle)?) { good = middle } else { bad = middle }
+        }
+        from = (good + TRIED).min(upper);
+    }
+    for place in (0..=from).rev() {
+        if fits(verdict(place)?) {
+            return Ok(Ends { fits: Some(place), may: Some(upper) });
+        }
+    }
+    Ok(Ends { fits: None, may: Some(upper) })
+}
+
+struct Search<'a> {
+    question: &'a Question<'a>,
+    budget: &'a Budget,
+    legal: Legal,
+    admit: bool,
+}
+
+impl Search<'_> {
+    fn clip(&self, request: &Request) -> Result<Clip, Vec<InputError>> {
+        let workload = self.question.evaluate(&exactly(request), false)?;
+        Ok(clip(request, &workload.summary(self.budget), &self.legal))
+    }
+
+    /// The extent of a line of clips, with both ends estimated anew.
+    fn extent(&self, count: u32, start: u32, at: impl Fn(u32) -> Request, end: &str) -> Result<Extent, Vec<InputError>> {
+        let ends = ends(count, start, self.admit, |place| Ok(self.clip(&at(place))?.status))?;
+        let next = ends.fits.map_or(0, |place| place + 1);
+        let (next, limit) = if next < count {
+            let request = at(next);
+            let clip = self.clip(&request)?;
+            (Some(clip), limit(&self.question.estimate(&exactly(&request))?, clip.margin_bytes))
+        } else {
+            let message = format!("nothing larger is legal: {end}");
+            let limit = Limit { kind: LimitKind::Family, message, tier: None, stage: None, bytes: None, buffers: Vec::new() };
+            (None, limit)
+        };
+        let largest = ends.fits.map(|place| self.clip(&at(place))).transpose()?;
+        let may_fit = ends.may.filter(|place| ends.fits < Some(*place)).map(|place| self.clip(&at(place))).transpose()?;
+        Ok(Extent { largest, next, may_fit, limit })
+    }
+
+    fn frames(&self, request: &Request) -> Result<Extent, Vec<InputError>> {
+        let legal = self.legal;
+        let at = |place| Request { num_frames: legal.frames(place), ..*request };
+        self.extent(legal.frame_counts(), legal.place_of_frames(request.num_frames), at, &legal.most())
+    }
+
+    fn size(&self, request: &Request, sizes: &[[u32; 2]]) -> Result<Extent, Vec<InputError>> {
+        let start = sizes.iter().position(|size| *size == [request.height, request.width]).unwrap_or(0);
+        let at = |place: u32| {
+            let [height, width] = usize::try_from(place).ok().and_then(|place| sizes.get(place)).copied().unwrap_or_default();
+            Request { height, width, ..*request }
+        };
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        self.extent(count(sizes.len()), count(start), at, &self.legal.most())
+    }
+
+    /// The most frames at each of some sizes, as far as none of them is larger and no shorter than another.
+    fn pareto(&self, request: &Request, sizes: &[[u32; 2]], largest: Option<Clip>) -> Result<Vec<Clip>, Vec<InputError>> {
+        let short = |size: &[u32; 2]| size[0].min(size[1]);
+        let mut wanted: Vec<[u32; 2]> =
+            SIDES.iter().filter_map(|side| sizes.iter().min_by_key(|size| short(size).abs_diff(*side)).copied()).collect();
+        wanted.push([request.height, request.width]);
+        wanted.extend(largest.map(|clip| [clip.height, clip.width]));
+        wanted.sort_unstable_by_key(|size| std::cmp::Reverse((short(size), size[0], size[1])));
+        wanted.dedup();
+        let mut found: Vec<Clip> = Vec::new();
+        let mut start = 0;
+        for [height, width] in wanted {
+            let at = |place| Request { height, width, num_frames: self.legal.frames(place), ..*request };
+            let ends = ends(self.legal.frame_counts(), start, self.admit, |place| Ok(self.clip(&at(place))?.status))?;
+            let Some(place) = ends.fits else { continue };
+            // The smaller size takes as many frames at least.
+            start = place;
+            let clip = self.clip(&at(place))?;
+            if found.last().is_none_or(|last| clip.num_frames > last.num_frames) {
+                found.push(clip);
+            }
+            if place + 1 == self.legal.frame_counts() {
+                break;
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(line: &[Verdict], start: u32, admit: bool) -> Ends {
+        let count = u32::try_from(line.len()).expect("short");
+        ends(count, start, admit, |place| Ok(line[place as usize])).expect("no errors")
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_found_beyond_a_smaller_one_that_may() {
+        use Verdict::{DoesNotFit as N, Fits as Y, Uncertain as U, Unknown};
+        for (line, fits, may) in [
+            (&[Y, Y, Y][..], Some(2), Some(2)),
+            (&[Y, U, Y, U, N], Some(2), Some(3)),
+            (&[U, U, N], None, Some(1)),
+            (&[N, N], None, None),
+            (&[Y, N], Some(0), Some(0)),
+            (&[Y, Y, Unknown], Some(1), Some(1)),
+            (&[], None, None),
+        ] {
+            for start in 0..u32::try_from(line.len()).expect("short").max(1) {
+                assert_eq!(found(line, start, false), Ends { fits, may }, "{line:?} {start}");
+                assert_eq!(found(line, start, true), Ends { fits: may, may }, "{line:?} {start}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_searched_to_its_ends(
+            fits in 0_u32..60, odd in proptest::collection::vec(any::<bool>(), 0..60), none in 1_u32..200, start in 0_u32..300,
+        ) {
+            let mut line: Vec<Verdict> = (0..fits).map(|_| Verdict::Fits).collect();
+            line.extend(odd.iter().map(|fits| if *fits { Verdict::Fits } else { Verdict::Uncertain }));
+            let may = u32::try_from(line.len()).expect("short").checked_sub(1);
+            let largest = line.iter().rposition(|verdict| *verdict == Verdict::Fits).map(|place| u32::try_from(place).expect("short"));
+            line.extend((0..none).map(|_| Verdict::DoesNotFit));
+            prop_assert_eq!(found(&line, start, false), Ends { fits: largest, may });
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The smallest budget for a request.
+//!
+//! A larger budget never makes a verdict worse, so the smallest with a verdict is found by bisection over bytes, each step a
+//! plain comparison on a device that has as much memory as is asked about. The answer holds the verdicts at the budgets found
+//! and one byte below them, of requests evaluated anew.
+
+use fv_spec::estimate::{Estimate, VERSION, Verdict};
+use fv_spec::questions::{Minimum, StageMinimum, Tried};
+use fv_spec::request::PartialRequest;
+
+use crate::budget::{Asked, Budget, in_gib};
+use crate::changes::changes;
+use crate::device::{DeviceSpec, MAX_CAPACITY, from_flags};
+use crate::error::InputError;
+use crate::estimate::Workload;
+use crate::question::{Question, exactly};
+use crate::verdict::device_ends;
+
+/// The smallest budget, apart from the devices of the catalog. Without a device, that of an assumed one with cuda.
+///
+/// # Errors
+/// What is wrong with the request, the settings or the figures of the device.
+pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimum, Vec<InputError>> {
+    let plain = question.estimate(asked)?;
+    let workload = question.evaluate(asked, false)?;
+    let assumed = from_flags(1.0, None, None, None)?;
+    let device = limitless(question.device.unwrap_or(&assumed));
+    let nothing = Asked::default();
+    let endless = Question { device: Some(&device), asked: &nothing, ..*question };
+    let offered = endless.budget(&workload.settings)?;
+    // Whether it may fit is asked of the device alone, and of host memory afterwards.
+    let with = |bytes: u64| capped(&offered, bytes, None);
+    let smallest = |wanted: &[Verdict]| {
+        let meets = |bytes: u64| wanted.contains(&workload.summary(&with(bytes)).status);
+        let (mut low, mut high) = (0, MAX_CAPACITY);
+        if !meets(high) {
+            return None;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if meets(middle) { high = middle } else { low = middle }
+        }
+        Some(high)
+    };
+    let fits_bytes = smallest(&[Verdict::Fits]);
+    let uncertain_bytes = smallest(&[Verdict::Fits, Verdict::Uncertain]);
+    let unified = offered.unified;
+    let host_bytes = plain.host.required_bytes.filter(|_| fits_bytes.is_some());
+    let mut checks = Vec::new();
+    let anew = question.evaluate(&exactly(&workload.request), false)?;
+    for bytes in [fits_bytes, uncertain_bytes.filter(|bytes| fits_bytes != Some(*bytes))].into_iter().flatten() {
+        let tries = [bytes, bytes.saturating_sub(1)];
+        checks.extend(tries.map(|bytes| tried(&anew, &endless, bytes, None)).into_iter().collect::<Result<Vec<_>, _>>()?);
+    }
+    if let Some((budget, host)) = fits_bytes.zip(host_bytes).filter(|(_, host)| *host > 0 && !unified) {
+        for host in [host, host - 1] {
+            checks.push(tried(&anew, &endless, budget, Some(host))?);
+        }
+    }
+    let stages = workload.needs().into_iter().filter_map(|need| {
+        let (peaks, host) = need.need?;
+        let (uncertain_bytes, fits_bytes) = device_ends(&peaks, host, &offered.fixed)?;
+        let host_bytes = host.pinned_bytes + host.pageable_bytes;
+        Some(StageMinimum { name: need.stage, fits_bytes, uncertain_bytes, host_bytes })
+    });
+    let changes = if plain.status == Verdict::DoesNotFit || plain.status == Verdict::Uncertain {
+        changes(question, asked, [None, None])?
+    } else {
+        Vec::new()
+    };
+    let Estimate { model, deployment, hardware, request, status, mut reasons, mut notes, .. } = plain;
+    reasons.retain(|reason| reason.code != "no-hardware");
+    if question.device.is_none() {
+        notes.push("no device was named: the fixed cost is what is assumed of a CUDA device that was not measured".to_owned());
+    }
+    for note in &offered.notes {
+        if !notes.contains(note) && question.device.is_none() {
+            notes.push(note.clone());
+        }
+    }
+    Ok(Minimum {
+        version: VERSION,
+        model,
+        deployment,
+        hardware,
+        request,
+        status,
+        fits_bytes,
+        fits_gib: fits_bytes.map(in_gib),
+        uncertain_bytes,
+        host_bytes,
+        stages: stages.collect(),
+        checks,
+        fixed_cost: offered.fixed.class.clone(),
+        devices: Vec::new(),
+        changes,
+        reasons,
+        notes,
+    })
+}
+
+/// The device with as much memory as is believed of any, so that a budget alone limits it.
+fn limitless(device: &DeviceSpec) -> DeviceSpec {
+    DeviceSpec { nominal: Some(MAX_CAPACITY), reported: None, usable: None, policy: None, host_memory: None, ..device.clone() }
+}
+
+/// What is offered, with no more than so much of device and host memory.
+fn capped(offered: &Budget, bytes: u64, host: Option<u64>) -> Budget {
+    let pool_bytes = offered.unified.then_some(bytes);
+    Budget { budget_bytes: Some(bytes), pool_bytes, host_bytes: host, ..offered.clone() }
+}
+
+/// What a plain estimate says with so much memory.
+fn tried(workload: &Workload, question: &Question<'_>, budget_bytes: u64, host_bytes: Option<u64>) -> Result<Tried, Vec<InputError>> {
+    let asked = Asked { memory_budget_bytes: Some(budget_bytes), ..question.asked.clone() };
+    let mut budget = Question { asked: &asked, ..*question }.budget(&workload.settings)?;
+    budget.host_bytes = host_bytes;
+    Ok(Tried { budget_bytes, host_bytes, status: workload.summary(&budget).status })
+}

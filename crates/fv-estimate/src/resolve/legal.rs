@@ -1,0 +1,125 @@
+//! Which sizes and frame counts a deployment takes, from small to large.
+
+use fv_spec::compiled::{Example, Model};
+
+pub use super::request::{MAX_BATCH, MAX_FRAMES};
+use super::request::{FrameRule, MAX_SIDE, fps, multiples};
+use super::{Context, Overrides};
+
+/// The rules of one deployment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Legal {
+    rule: FrameRule,
+    multiples: [u32; 2],
+    /// Frames a second, where the model has a frame rate.
+    pub fps: Option<f64>,
+}
+
+/// What `example` takes.
+pub fn legal(model: &Model, example: &Example) -> Legal {
+    let overrides = Overrides::default();
+    let context = Context::new(model, example, &overrides);
+    // What is wrong with a rate is said when a request is resolved.
+    Legal { rule: FrameRule::of(&context), multiples: multiples(&context), fps: fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0) }
+}
+
+impl Legal {
+    /// The smallest legal number of frames.
+    fn first(&self) -> u32 {
+        if self.rule.rest == 0 { self.rule.step } else { self.rule.rest }
+    }
+
+    /// How many frame counts are legal.
+    pub fn frame_counts(&self) -> u32 {
+        (MAX_FRAMES - self.first()) / self.rule.step + 1
+    }
+
+    /// The legal frame count at a place, from 0.
+    pub fn frames(&self, place: u32) -> u32 {
+        self.first().saturating_add(place.saturating_mul(self.rule.step))
+    }
+
+    /// The place of a legal frame count; of others, that of the next smaller.
+    pub fn place_of_frames(&self, frames: u32) -> u32 {
+        frames.saturating_sub(self.first()) / self.rule.step
+    }
+
+    /// Whether a frame count is legal.
+    pub fn takes_frames(&self, frames: u32) -> bool {
+        frames <= MAX_FRAMES && frames >= self.first() && self.frames(self.place_of_frames(frames)) == frames
+    }
+
+    /// Whether a size is legal.
+    pub fn takes_size(&self, height: u32, width: u32) -> bool {
+        let side = |side: u32, multiple: u32| (1..=MAX_SIDE).contains(&side) && side.is_multiple_of(multiple);
+        side(height, self.multiples[0]) && side(width, self.multiples[1])
+    }
+
+    /// Sizes with the sides of `height` x `width` in the same ratio, as nearly as multiples allow, from small to large. The
+    /// shorter side takes every legal value; a legal `height` x `width` is one of them.
+    pub fn sizes(&self, height: u32, width: u32) -> Vec<[u32; 2]> {
+        let tall = height > width;
+        let ([short, long], [step, other]) =
+            if tall { ([width, height], [self.multiples[1], self.multiples[0]]) } else { ([height, width], self.multiples) };
+        if short == 0 {
+            return Vec::new();
+        }
+        let beside = |side: u32| {
+            let wanted = u64::from(side) * u64::from(long);
+            let unit = u64::from(short) * u64::from(other);
+            // To the nearest multiple, and at least one.
+            u32::try_from(((wanted + unit / 2) / unit).max(1) * u64::from(other)).ok().filter(|side| *side <= MAX_SIDE)
+        };
+        let all = (1..=MAX_SIDE / step).map(|n| n * step).map_while(|side| Some([side, beside(side)?]));
+        all.map(|[short, long]| if tall { [long, short] } else { [short, long] }).collect()
+    }
+
+    /// The duration of so many frames.
+    pub fn seconds(&self, frames: u32) -> Option<f64> {
+        self.fps.map(|fps| f64::from(frames) / fps)
+    }
+
+    /// The largest legal side and frame count, in words.
+    pub fn most(&self) -> String {
+        format!("at most {MAX_SIDE} pixels a side and {} frames", self.frames(self.frame_counts() - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wan() -> Legal {
+        Legal { rule: FrameRule { step: 4, rest: 1 }, multiples: [16, 16], fps: Some(16.0) }
+    }
+
+    #[test]
+    fn frame_counts_are_numbered() {
+        let legal = wan();
+        assert_eq!([legal.frames(0), legal.frames(20), legal.frames(legal.frame_counts() - 1)], [1, 81, 16381]);
+        for place in [0, 1, 20, legal.frame_counts() - 1] {
+            assert_eq!(legal.place_of_frames(legal.frames(place)), place);
+            assert!(legal.takes_frames(legal.frames(place)) && !legal.takes_frames(legal.frames(place) + 1));
+        }
+        assert!(!legal.takes_frames(0) && !legal.takes_frames(16385));
+        let h3 = Legal { rule: FrameRule { step: 17, rest: 5 }, ..legal };
+        assert_eq!([h3.frames(0), h3.frames(7)], [5, 124]);
+        let plain = Legal { rule: FrameRule { step: 1, rest: 0 }, ..legal };
+        assert_eq!([plain.frames(0), plain.frames(1), plain.frame_counts()], [1, 2, 16384]);
+        assert_eq!(legal.seconds(80), Some(5.0));
+    }
+
+    #[test]
+    fn sizes_keep_the_ratio_and_grow() {
+        let legal = wan();
+        for (height, width) in [(480, 832), (832, 480), (720, 1280), (704, 1280), (16, 16), (16, 16384), (1024, 1024)] {
+            let sizes = legal.sizes(height, width);
+            assert!(sizes.contains(&[height, width]), "{height} {width}");
+            assert!(sizes.iter().all(|[height, width]| legal.takes_size(*height, *width)));
+            assert!(sizes.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1] && pair[0] != pair[1]));
+        }
+        assert_eq!(legal.sizes(480, 832)[..3], [[16, 32], [32, 48], [48, 80]]);
+        assert!(legal.sizes(0, 832).is_empty());
+        assert!(!legal.takes_size(0, 16) && !legal.takes_size(16, 16400) && !legal.takes_size(20, 16));
+    }
+}
