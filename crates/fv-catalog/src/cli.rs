@@ -136,6 +136,14 @@ enum Command {
     Assess(commands::estimate::AssessArgs),
     /// List the devices that a request fits on
     Recommend(commands::estimate::RecommendArgs),
+    /// Find the largest legal clip on a device, of one model or of all
+    Largest(commands::questions::LargestArgs),
+    /// Find the smallest budget for a request
+    Minimum(commands::questions::MinimumArgs),
+    /// Put devices, deployments and runtimes side by side
+    Compare(commands::questions::CompareArgs),
+    /// Estimate every combination of models, devices, sizes and settings into a file
+    Sweep(commands::sweep::SweepArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -268,6 +276,10 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::Match(arguments) => commands::estimate::match_runs(context, &arguments),
         Command::Assess(arguments) => commands::estimate::assess(context, &arguments),
         Command::Recommend(arguments) => commands::estimate::recommend(context, &arguments),
+        Command::Largest(arguments) => commands::questions::largest(context, &arguments),
+        Command::Minimum(arguments) => commands::questions::minimum(context, &arguments),
+        Command::Compare(arguments) => commands::questions::compare(context, &arguments),
+        Command::Sweep(arguments) => commands::sweep::sweep(context, &arguments),
         Command::Completions { shell } => completions(context, shell),
     }
 }
@@ -342,7 +354,7 @@ impl Context {
     /// Writes findings: for people to the error stream, for machines to the output stream.
     pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
         let Self { global, out, err, color } = self;
-        let stream = if matches!(global.format, Format::Human | Format::Markdown) { err } else { out };
+        let stream = if !matches!(global.format, Format::Json | Format::Github | Format::Sarif) { err } else { out };
         Ok(output::write(global.format, findings, *color, stream)?)
     }
 
@@ -358,7 +370,7 @@ impl Context {
     /// The format, for commands whose results are not findings.
     pub(crate) fn data_format(&self) -> Result<Format, Stop> {
         match self.global.format {
-            Format::Github | Format::Sarif | Format::Markdown => {
+            Format::Github | Format::Sarif | Format::Markdown | Format::Csv | Format::Jsonl => {
                 Err(Stop::Usage("this command writes `--format human` or `--format json`".into()))
             }
             format => Ok(format),

@@ -16,8 +16,13 @@
 
 use fv_spec::authored::ReferenceRun;
 use fv_spec::estimate::{Basis, Estimate, EvidenceMatch, Interval, Reason, Recommendation, Recommendations, Verdict};
+use fv_spec::request::PartialRequest;
 
+use crate::device::DeviceSpec;
+use crate::error::InputError;
 use crate::evidence::{assess_with_runs, gib, largest_peaks};
+use crate::question::{Question, device_peak};
+use crate::resolve::Overrides;
 
 /// A device, partition and deployment that may be recommended.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +97,49 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
     let recommendation =
         Recommendation { hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
     (assessed.assessment.status, assessed.assessment.basis, recommendation)
+}
+
+/// The smallest devices that a request fits on by the rules, smallest first.
+///
+/// # Errors
+/// What is wrong with the request or the settings.
+pub fn smallest(
+    question: &Question<'_>,
+    request: &PartialRequest,
+    devices: &[DeviceSpec],
+    limit: usize,
+) -> Result<Vec<Recommendation>, Vec<InputError>> {
+    let mut found = Vec::new();
+    for unified in [false, true] {
+        let overrides = Overrides { unified_memory: unified, ..question.overrides.clone() };
+        let question = Question { overrides: &overrides, ..*question };
+        let workload = question.evaluate(request, false)?;
+        for device in devices {
+            let question = Question { device: Some(device), ..question };
+            if question.unified() != unified {
+                continue;
+            }
+            let budget = question.budget(&workload.settings)?;
+            let summary = workload.summary(&budget);
+            if summary.status != Verdict::Fits {
+                continue;
+            }
+            let recommendation = Recommendation {
+                hardware: device.id.clone(),
+                partition: None,
+                deployment: question.example.id.clone(),
+                gpu_count: workload.settings.gpu_count,
+                device_peak: device_peak(&summary),
+                budget_bytes: budget.budget_bytes,
+                runs: Vec::new(),
+                reasons: Vec::new(),
+            };
+            found.push((budget.capacity_bytes.unwrap_or(u64::MAX), recommendation));
+        }
+    }
+    found.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.hardware.cmp(&other.hardware)));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, recommendation)| recommendation).collect())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const MAX_DEVICE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Args)]
 pub(crate) struct Work {
     /// A model, by id or checkpoint
-    #[arg(value_name = "MODEL", required_unless_present = "model")]
+    #[arg(value_name = "MODEL")]
     pub(crate) positional: Option<String>,
     /// The model, in place of MODEL
     #[arg(long, value_name = "MODEL", conflicts_with = "positional")]
@@ -41,12 +41,27 @@ pub(crate) struct Work {
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeName>,
     #[command(flatten)]
+    pub(crate) asks: Asks,
+}
+
+/// A request and settings, apart from the model.
+#[derive(Debug, Args)]
+pub(crate) struct Asks {
+    #[command(flatten)]
     request: RequestArgs,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// How a request is executed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Settings {
     /// An effective setting by the runtime's own name; VALUE is JSON, or text
-    #[arg(long, value_name = "KEY=VALUE", value_parser = setting, help_heading = "Settings")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<(String, Value)>,
     /// An environment variable over those of the deployment
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Settings")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 }
 
@@ -69,6 +84,14 @@ struct RequestArgs {
     /// Videos generated together
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     batch: Option<u32>,
+    #[command(flatten)]
+    rest: RestArgs,
+}
+
+/// What of a request is not its size.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Request")]
+pub(crate) struct RestArgs {
     /// Scale of classifier-free guidance; 1 is none
     #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
     guidance: Option<f64>,
@@ -157,7 +180,12 @@ impl RuntimeName {
     }
 }
 
-fn setting(text: &str) -> Result<(String, Value), String> {
+/// The model is what the question is about: for commands that answer nothing without one.
+pub(crate) fn needed(positional: clap::Arg) -> clap::Arg {
+    positional.required_unless_present("model")
+}
+
+pub(crate) fn setting(text: &str) -> Result<(String, Value), String> {
     let (key, value) = pair(text)?;
     Ok((key, serde_json::from_str(&value).unwrap_or(Value::String(value))))
 }
@@ -178,32 +206,22 @@ impl Work {
         self.positional.as_deref().or(self.model.as_deref()).unwrap_or_default().trim()
     }
 
+    /// Whether a model was named.
+    pub(crate) fn names_a_model(&self) -> bool {
+        !self.name().is_empty()
+    }
+
     /// The model that is meant.
     pub(crate) fn find(&self, store: &Store) -> Result<Model, Stop> {
-        let name = self.name();
-        let Some(model) = store.model(name)? else {
-            if let Some(device) = store.device(name)? {
-                return Err(Stop::Usage(format!(
-                    "{:?} is the device {}; name a model, and the device after --hardware",
-                    short(name),
-                    device.id
-                )));
-            }
-            return Err(Stop::Usage(unknown("model with capacity facts", name, store.model_ids().into_iter())));
-        };
-        Ok(model)
+        model(store, self.name())
     }
 
     /// The deployment that is meant.
     pub(crate) fn example<'a>(&self, model: &'a Model) -> Result<&'a Example, Stop> {
-        let listed =
-            || model.examples.iter().map(|example| format!("{} ({})", example.id, example.runtime.word())).collect::<Vec<_>>().join(", ");
         let runtime = self.runtime.map(RuntimeName::runtime);
         if let Some(id) = &self.deployment {
             let Some(example) = model.examples.iter().find(|example| example.id.eq_ignore_ascii_case(id)) else {
-                let near = fv_data::nearest(id, model.examples.iter().map(|example| example.id.as_str()));
-                let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
-                return Err(Stop::Usage(format!("{} has no deployment {:?}, only {}{hint}", model.id, short(id), listed())));
+                return Err(no_deployment(model, id));
             };
             if let Some(runtime) = runtime.filter(|runtime| *runtime != example.runtime) {
                 return Err(Stop::Usage(format!(
@@ -217,27 +235,67 @@ impl Work {
         }
         let found = model.examples.iter().find(|example| runtime.is_none_or(|runtime| runtime == example.runtime));
         found.ok_or_else(|| match runtime {
-            Some(runtime) => Stop::Usage(format!("{} has no deployment in {}, only {}", model.id, runtime.word(), listed())),
+            Some(runtime) => Stop::Usage(format!("{} has no deployment in {}, only {}", model.id, runtime.word(), deployments(model))),
             None => Stop::Usage(format!("{} has no deployment", model.id)),
         })
     }
+}
 
+/// The model of this name.
+pub(crate) fn model(store: &Store, name: &str) -> Result<Model, Stop> {
+    let Some(model) = store.model(name)? else {
+        if let Some(device) = store.device(name)? {
+            return Err(Stop::Usage(format!("{:?} is the device {}; name a model, and the device after --hardware", short(name), device.id)));
+        }
+        return Err(Stop::Usage(unknown("model with capacity facts", name, store.model_ids().into_iter())));
+    };
+    Ok(model)
+}
+
+/// All models.
+pub(crate) fn models(store: &Store) -> Result<Vec<Model>, Stop> {
+    let ids: Vec<String> = store.model_ids().into_iter().map(str::to_owned).collect();
+    ids.iter().map(|id| model(store, id)).collect()
+}
+
+fn deployments(model: &Model) -> String {
+    model.examples.iter().map(|example| format!("{} ({})", example.id, example.runtime.word())).collect::<Vec<_>>().join(", ")
+}
+
+/// That a model has no deployment of this name.
+pub(crate) fn no_deployment(model: &Model, id: &str) -> Stop {
+    let near = fv_data::nearest(id, model.examples.iter().map(|example| example.id.as_str()));
+    let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
+    Stop::Usage(format!("{} has no deployment {:?}, only {}{hint}", model.id, short(id), deployments(model)))
+}
+
+impl Asks {
     pub(crate) fn request(&self) -> PartialRequest {
-        let RequestArgs { height, width, frames, seconds, batch, guidance, steps, text_tokens, reference } = self.request;
+        let RequestArgs { height, width, frames, seconds, batch, rest } = self.request;
+        PartialRequest { height, width, num_frames: frames, seconds, batch, ..rest.request() }
+    }
+
+    /// Settings and environment; some runtimes do otherwise where device and host share their memory.
+    pub(crate) fn overrides(&self, unified_memory: bool) -> Overrides {
+        self.settings.overrides(unified_memory)
+    }
+}
+
+impl RestArgs {
+    /// A request of any size.
+    pub(crate) fn request(self) -> PartialRequest {
+        let Self { guidance, steps, text_tokens, reference } = self;
         PartialRequest {
-            height,
-            width,
-            num_frames: frames,
-            seconds,
-            batch,
             guidance_scale: guidance,
             num_inference_steps: steps,
             text_tokens,
             references: reference,
+            ..PartialRequest::default()
         }
     }
+}
 
-    /// Settings and environment; some runtimes do otherwise where device and host share their memory.
+impl Settings {
     pub(crate) fn overrides(&self, unified_memory: bool) -> Overrides {
         Overrides { env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(), set: self.set.clone(), unified_memory }
     }
@@ -260,7 +318,7 @@ pub(crate) struct Place {
     pub(crate) device: Option<DeviceSpec>,
     pub(crate) asked: Asked,
     /// What is wrong with either, to be said together with what is wrong with the request.
-    errors: Vec<InputError>,
+    pub(crate) errors: Vec<InputError>,
 }
 
 impl On {
@@ -330,7 +388,7 @@ pub(crate) struct Evaluated {
 /// Evaluates a request on a device; everything wrong with either is said at once.
 pub(crate) fn evaluate(model: &Model, example: &Example, work: &Work, place: &Place, rules: &RulesFile) -> Result<Evaluated, Stop> {
     let unified = place.device.as_ref().is_some_and(is_unified);
-    let workload = Workload::evaluate(model, example, &work.request(), &work.overrides(unified), rules, true);
+    let workload = Workload::evaluate(model, example, &work.asks.request(), &work.asks.overrides(unified), rules, true);
     let mut asked = place.asked.clone();
     if place.device.is_none() && !place.errors.is_empty() {
         // Without the device that was meant, parts of it would be called wrong, too.

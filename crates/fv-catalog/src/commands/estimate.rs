@@ -25,11 +25,12 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::ask::{Evaluated, Limits, On, Place, Work, evaluate, hardware, is_unified, refused};
+use super::ask::{Evaluated, Limits, On, Place, Work, evaluate, hardware, is_unified, needed, refused};
 use crate::cli::{Context, Done, Stop, width};
 
 /// `estimate` and `explain`.
 #[derive(Debug, Args)]
+#[command(mut_arg("positional", needed))]
 pub(crate) struct EstimateArgs {
     #[command(flatten)]
     work: Work,
@@ -42,6 +43,7 @@ pub(crate) struct EstimateArgs {
 
 /// `match`.
 #[derive(Debug, Args)]
+#[command(mut_arg("positional", needed))]
 pub(crate) struct MatchArgs {
     #[command(flatten)]
     work: Work,
@@ -53,6 +55,7 @@ pub(crate) struct MatchArgs {
 
 /// `assess`.
 #[derive(Debug, Args)]
+#[command(mut_arg("positional", needed))]
 pub(crate) struct AssessArgs {
     #[command(flatten)]
     work: Work,
@@ -184,7 +187,7 @@ impl Asked {
 /// What evidence is compared with, apart from the device.
 fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, revisions: &Revisions) -> EvidenceQuery {
     let settings = &workload.settings;
-    let overrides = work.overrides(false);
+    let overrides = work.asks.overrides(false);
     // Environment variables are compared as such, and what follows from other settings needs no record.
     let written = |setting: &Setting| {
         // What a runtime without known settings is given is all that there is to compare.
@@ -273,7 +276,7 @@ pub(crate) fn assess(context: &mut Context, arguments: &AssessArgs) -> Done {
 }
 
 /// The exit code that `--require-fit` asks for.
-fn required(asked: bool, fits: bool) -> Done {
+pub(super) fn required(asked: bool, fits: bool) -> Done {
     if asked && !fits { Err(Stop::No) } else { Ok(()) }
 }
 
@@ -393,7 +396,7 @@ fn workloads<'a>(
     let mut refusals: Vec<(&Example, Vec<InputError>)> = Vec::new();
     for example in examples {
         for unified in kinds {
-            match Workload::evaluate(model, example, &work.request(), &work.overrides(*unified), rules, false) {
+            match Workload::evaluate(model, example, &work.asks.request(), &work.asks.overrides(*unified), rules, false) {
                 Ok(workload) => found.push((example, *unified, workload)),
                 Err(wrong) if refusals.last().is_some_and(|(last, known)| last.id == example.id && *known == wrong) => {}
                 Err(wrong) => refusals.push((example, wrong)),
@@ -417,7 +420,7 @@ fn workloads<'a>(
 
 impl Context {
     /// Writes text for people.
-    fn text(&mut self, text: &Text) -> Done {
+    pub(super) fn text(&mut self, text: &Text) -> Done {
         let text = if self.paints() { text.painted(super::paint) } else { text.plain() };
         Ok(self.out.write_all(text.as_bytes())?)
     }

@@ -13,6 +13,8 @@ pub(crate) mod estimate;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lookup;
+pub(crate) mod questions;
+pub(crate) mod sweep;
 
 /// What a tone looks like on a terminal.
 fn paint(tone: Tone, text: &str) -> String {

@@ -22,6 +22,10 @@ pub enum Format {
     Sarif,
     /// A page, for reports; findings are written as for people.
     Markdown,
+    /// Lines of comma-separated values, for sweeps; findings are written as for people.
+    Csv,
+    /// A line of JSON for each row, for sweeps; findings are written as for people.
+    Jsonl,
 }
 
 /// Writes `findings` in `format`. Machine formats are complete documents even when there are none.
@@ -32,7 +36,7 @@ pub fn write(format: Format, findings: &[Finding], color: bool, out: &mut dyn Wr
     let findings: Vec<Finding> = findings.iter().map(Finding::redacted).collect();
     let findings = findings.as_slice();
     match format {
-        Format::Human | Format::Markdown => human::write(findings, color, out),
+        Format::Human | Format::Markdown | Format::Csv | Format::Jsonl => human::write(findings, color, out),
         Format::Json => json::write(findings, out),
         Format::Github => github::write(findings, out),
         Format::Sarif => sarif::write(findings, out),
