@@ -276,6 +276,7 @@ fn assessed() {
 #[test]
 fn recommended() {
     let place = |hardware: &str, partition: Option<&str>, high: u64, budget: u64, codes: &[&str]| Recommendation {
+        model: None,
         hardware: hardware.to_owned(),
         partition: partition.map(str::to_owned),
         deployment: "default".to_owned(),
@@ -298,6 +299,7 @@ fn recommended() {
             place("old-16gb", None, 13_000, 16_000, &["format-not-listed"]),
             place("old-32gb", None, 13_000, 16_000, &["other"]),
         ],
+        changes: Vec::new(),
     };
     let one = [("default".to_owned(), estimate(Verdict::Fits).request)];
     let asked = render::Asked { model: "Example T2V", requests: &one, considered: 12, limit: 2 };

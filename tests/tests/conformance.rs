@@ -1,6 +1,7 @@
 //! Conformance vectors: requests whose estimates are kept byte for byte.
 //!
-//! `tests/conformance/vectors.toml` lists the requests, `estimates.jsonl` the answers: one line for each, compact JSON. The
+//! `tests/conformance/vectors.toml` lists the requests, `estimates.jsonl` the answers (`answers.toml` and `answers.jsonl` those to
+//! the questions beside an estimate): one line for each, compact JSON. The
 //! same lines must come from the library, the command line and the WebAssembly build. `UPDATE_CONFORMANCE=1` writes them anew.
 
 use std::collections::BTreeMap;
@@ -10,11 +11,17 @@ use std::path::PathBuf;
 use fv_data::Catalog;
 use fv_estimate::budget::Asked;
 use fv_estimate::device::{DeviceSpec, from_flags, gib_to_bytes};
+use fv_estimate::error::InputError;
 use fv_estimate::estimate::Workload;
+use fv_estimate::largest::{Wanted, largest};
+use fv_estimate::minimum::minimum;
 use fv_estimate::place;
+use fv_estimate::question::Question;
 use fv_estimate::resolve::Overrides;
+use fv_estimate::sweep::{Axes, Plan, Range};
+use fv_spec::compiled::{Example, Model};
 use fv_spec::request::PartialRequest;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The vectors file.
@@ -29,6 +36,9 @@ struct Vectors {
 #[serde(deny_unknown_fields)]
 struct Group {
     name: String,
+    /// Questions beside an estimate: `largest`, `minimum` or `sweep`.
+    #[serde(default)]
+    ask: Vec<String>,
     model: Vec<String>,
     #[serde(default)]
     deployment: Vec<String>,
@@ -64,6 +74,7 @@ struct Group {
 #[derive(Clone, Default)]
 struct Vector {
     name: String,
+    ask: Option<String>,
     model: String,
     deployment: Option<String>,
     request: PartialRequest,
@@ -94,6 +105,10 @@ fn product<T>(vectors: Vec<Vector>, items: &[T], put: impl Fn(&mut Vector, &T) -
 
 fn vectors(group: &Group) -> Vec<Vector> {
     let mut all = vec![Vector { name: group.name.clone(), ..Vector::default() }];
+    all = product(all, &group.ask, |v, x| {
+        v.ask = Some(x.clone());
+        x.clone()
+    });
     all = product(all, &group.model, |v, x| {
         v.model.clone_from(x);
         x.clone()
@@ -169,21 +184,76 @@ fn answer(catalog: &Catalog, vector: &Vector) -> String {
         (None, None) => panic!("{}: no device", vector.name),
     };
     let overrides = Overrides { unified_memory: place::unified_memory(&device), ..vector.overrides.clone() };
+    if let Some(ask) = &vector.ask {
+        return asked(catalog, vector, ask, (model, example), &device, &overrides);
+    }
     let result = Workload::evaluate(model, example, &vector.request, &overrides, &catalog.rules, true).and_then(|workload| {
         let mut budget = place::offer(Some(&device), &vector.asked, workload.settings.runtime, &catalog.rules)?;
         place::check_device(&mut budget, &device, &workload.settings);
         Ok(workload.estimate(Some(&device.id), &budget))
     });
+    written(result)
+}
+
+/// The compact JSON of an answer, or of what is wrong with the question.
+fn written(result: Result<impl Serialize, Vec<InputError>>) -> String {
     match result {
-        Ok(estimate) => serde_json::to_string(&estimate).expect("JSON"),
+        Ok(answer) => serde_json::to_string(&answer).expect("JSON"),
         Err(errors) => serde_json::to_string(&errors.iter().map(|e| (e.code, &e.message)).collect::<Vec<_>>()).expect("JSON"),
+    }
+}
+
+/// The answer to a question beside an estimate.
+fn asked(
+    catalog: &Catalog,
+    vector: &Vector,
+    ask: &str,
+    (model, example): (&Model, &Example),
+    device: &DeviceSpec,
+    overrides: &Overrides,
+) -> String {
+    let rules = &catalog.rules;
+    let question = Question { model, example, rules, device: Some(device), asked: &vector.asked, overrides };
+    match ask {
+        "largest" => {
+            let wanted = Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: true };
+            written(largest(&question, &vector.request, wanted).map(|answer| match answer {
+                Ok(largest) => serde_json::to_value(largest).expect("JSON"),
+                Err(unknown) => serde_json::to_value(unknown).expect("JSON"),
+            }))
+        }
+        "minimum" => written(minimum(&question, &vector.request)),
+        "sweep" => {
+            let frames = vec![Range { first: 1, last: 33, step: None }];
+            let axes = Axes { frames, settings: vec![Vec::new()], ..Axes::default() };
+            let devices = [device.clone()];
+            let plan = Plan::new(&[(model, example)], &devices, &vector.asked, rules, &vector.request, overrides, &axes);
+            written(plan.and_then(|plan| {
+                let mut rows = Vec::new();
+                for request in 0..u64::try_from(plan.requests()).expect("few") {
+                    plan.rows(request, |row| rows.push(row.clone()))?;
+                }
+                Ok(rows)
+            }))
+        }
+        other => panic!("{}: no question is called {other}", vector.name),
     }
 }
 
 #[test]
 fn estimates_are_what_they_were() {
+    kept("vectors.toml", "estimates.jsonl", "estimate", 150);
+}
+
+#[test]
+fn answers_are_what_they_were() {
+    kept("answers.toml", "answers.jsonl", "answer", 100);
+}
+
+/// Compares the answers to the vectors of one file with those that are kept in another.
+fn kept(vectors_file: &str, answers_file: &str, key: &str, least: usize) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance");
-    let text = std::fs::read_to_string(folder.join("vectors.toml")).expect("vectors");
+    let text = std::fs::read_to_string(folder.join(vectors_file)).expect("vectors");
     let groups: Vectors = toml::from_str(&text).expect("TOML");
     let catalog = Catalog::embedded().expect("the embedded catalog");
     let vectors: Vec<Vector> = groups.group.iter().flat_map(vectors).collect();
@@ -191,28 +261,28 @@ fn estimates_are_what_they_were() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), vectors.len(), "names are unique");
-    assert!(vectors.len() >= 150, "{} vectors", vectors.len());
+    assert!(vectors.len() >= least, "{} vectors", vectors.len());
 
     let lines: Vec<String> = vectors
         .iter()
-        .map(|v| format!("{{\"vector\":{},\"estimate\":{}}}", serde_json::to_string(&v.name).expect("JSON"), answer(&catalog, v)))
+        .map(|v| format!("{{\"vector\":{},\"{key}\":{}}}", serde_json::to_string(&v.name).expect("JSON"), answer(&catalog, v)))
         .collect();
-    let path = folder.join("estimates.jsonl");
+    let path = folder.join(answers_file);
     if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
         std::fs::write(&path, lines.join("\n") + "\n").expect("written");
         return;
     }
-    let kept = std::fs::read_to_string(&path).expect("estimates.jsonl; UPDATE_CONFORMANCE=1 writes it");
+    let kept = std::fs::read_to_string(&path).expect("the kept answers; UPDATE_CONFORMANCE=1 writes them");
     let kept: Vec<&str> = kept.lines().collect();
     for (line, vector) in lines.iter().zip(&vectors) {
         let before =
             kept.iter().find(|kept| kept.starts_with(&format!("{{\"vector\":{},", serde_json::to_string(&vector.name).expect("JSON"))));
-        let before = before.unwrap_or_else(|| panic!("{}: not in estimates.jsonl", vector.name));
+        let before = before.unwrap_or_else(|| panic!("{}: not in {answers_file}", vector.name));
         if line != before {
             let at = line.bytes().zip(before.bytes()).position(|(a, b)| a != b).unwrap_or(0);
             let around = |text: &str| text.get(at.saturating_sub(80)..(at + 160).min(text.len())).unwrap_or_default().to_owned();
             panic!("{}: was\n  ...{}...\nis\n  ...{}...\nUPDATE_CONFORMANCE=1 accepts it", vector.name, around(before), around(line));
         }
     }
-    assert_eq!(kept.len(), lines.len(), "estimates.jsonl holds vectors that are gone");
+    assert_eq!(kept.len(), lines.len(), "{answers_file} holds vectors that are gone");
 }

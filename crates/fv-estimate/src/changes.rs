@@ -52,6 +52,23 @@ pub fn changes(question: &Question<'_>, asked: &PartialRequest, clips: [Option<C
     Ok(found)
 }
 
+/// The cheapest change of settings alone with which a request fits.
+///
+/// # Errors
+/// What is wrong with the request or the figures of the device.
+pub fn cheapest_settings(question: &Question<'_>, asked: &PartialRequest) -> Result<Option<Change>, Vec<InputError>> {
+    let workload = question.evaluate(asked, false)?;
+    Ok(by_settings(question, asked, &workload).into_iter().min_by(|a, b| key(a).cmp(&key(b))))
+}
+
+/// What the user set, with a change after it.
+pub fn with(overrides: &Overrides, change: &Change) -> Overrides {
+    let mut overrides = overrides.clone();
+    overrides.set.extend(change.settings.iter().map(|set| (set.key.clone(), set.value.clone())));
+    overrides.env.extend(change.environment.iter().filter_map(|set| Some((set.key.clone(), set.value.as_str()?.to_owned()))));
+    overrides
+}
+
 fn key(change: &Change) -> (OutputEffect, usize, u64, &[String]) {
     (change.output_effect, change.changes.len(), change.moved_bytes.unwrap_or(u64::MAX), &change.changes)
 }

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use fv_spec::estimate::{Estimate, Stage, StageName, Verdict};
-use fv_spec::questions::{Clip, Extent, Largest, Limit, LimitKind, Unanswered};
+use fv_spec::estimate::{Estimate, Stage, StageName, Summary, Verdict};
+use fv_spec::questions::{Adapted, Clip, Extent, Largest, Limit, LimitKind, Unanswered};
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::Budget;
-use crate::changes::changes;
+use crate::changes::{changes, cheapest_settings, with};
 use crate::error::InputError;
 use crate::question::{Question, admitted, clip, exactly};
 use crate::resolve::legal::{Legal, legal};
@@ -33,6 +33,8 @@ pub struct Wanted {
     pub pareto: bool,
     /// What would make the request fit, where it does not.
     pub changes: bool,
+    /// Where nothing fits, what does with the cheapest change of settings.
+    pub adapted: bool,
 }
 
 /// The largest clips of one deployment, or why nothing is known of them.
@@ -63,6 +65,11 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
     } else {
         Vec::new()
     };
+    let adapted = if wanted.adapted && frames.largest.is_none() && size.largest.is_none() {
+        adapted(question, [asked, &exactly(&smallest)], &request, wanted)?
+    } else {
+        None
+    };
     Ok(Ok(Box::new(Largest {
         model: plain.model,
         deployment: plain.deployment,
@@ -73,9 +80,33 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
         size,
         pareto,
         changes,
+        adapted,
         reasons: plain.reasons,
         notes: plain.notes,
     })))
+}
+
+/// The largest clips with the cheapest change of settings that lets the first of some requests fit for which there is one.
+fn adapted(
+    question: &Question<'_>,
+    asked: [&PartialRequest; 2],
+    request: &Request,
+    wanted: Wanted,
+) -> Result<Option<Adapted>, Vec<InputError>> {
+    let mut found = None;
+    for asked in asked {
+        if found.is_none() {
+            found = cheapest_settings(question, asked)?;
+        }
+    }
+    let Some(change) = found else { return Ok(None) };
+    let overrides = with(question.overrides, &change);
+    let question = Question { overrides: &overrides, ..*question };
+    let budget = question.budget(&question.evaluate(&exactly(request), false)?.settings)?;
+    let legal = legal(question.model, question.example);
+    let search = Search { question: &question, budget: &budget, legal, admit: wanted.admit_uncertain };
+    let sizes = legal.sizes(request.height, request.width);
+    Ok(Some(Adapted { frames: search.frames(request)?, size: search.size(request, &sizes)?, change }))
 }
 
 /// What keeps a request from fitting, by its estimate and what that leaves.
@@ -96,7 +127,7 @@ fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
             .map_or_else(Vec::new, |stage| stage.buffers.iter().take(BUFFERS).cloned().collect()),
     };
     if let Some(short) = &estimate.shortfall {
-        let message = message(&["exceeds-budget", "exceeds-pool", "host-memory-short"]);
+        let message = message(&["exceeds-budget", "exceeds-pool", "host-memory-short", "allocator-cap"]);
         return memory(message, &short.tier, stage(&short.stage), short.bytes);
     }
     let pool = estimate.reasons.iter().any(|reason| reason.code == "pool-uncertain");
@@ -107,7 +138,7 @@ fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
     let highest = estimate.stages.iter().max_by_key(|stage| most(stage));
     match (estimate.status, highest) {
         (Verdict::Uncertain, Some(highest)) => {
-            let message = message(&["between-allocated-and-reserved", "pool-uncertain"]);
+            let message = message(&["between-allocated-and-reserved", "pool-uncertain", "allocator-cap"]);
             let bytes = margin_bytes.map_or(0, |margin| margin.min(0).unsigned_abs());
             memory(message, if pool { "host" } else { "device" }, stage(&highest.name), bytes)
         }
@@ -181,6 +212,11 @@ fn ends(count: u32, start: u32, admit: bool, mut verdict: impl FnMut(u32) -> Res
     Ok(Ends { fits: None, may: Some(upper) })
 }
 
+/// Whether all that is wrong with a request is that no memory of any size holds it.
+fn too_large(errors: &[InputError]) -> bool {
+    errors.iter().all(|error| error.code == "too-large")
+}
+
 struct Search<'a> {
     question: &'a Question<'a>,
     budget: &'a Budget,
@@ -190,8 +226,24 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn clip(&self, request: &Request) -> Result<Clip, Vec<InputError>> {
-        let workload = self.question.evaluate(&exactly(request), false)?;
-        Ok(clip(request, &workload.summary(self.budget), &self.legal))
+        let summary = match self.question.evaluate(&exactly(request), false) {
+            Ok(workload) => workload.summary(self.budget),
+            Err(errors) if too_large(&errors) => Summary { status: Verdict::DoesNotFit, stages: Vec::new(), margin_bytes: None },
+            Err(errors) => return Err(errors),
+        };
+        Ok(clip(request, &summary, &self.legal))
+    }
+
+    /// Why a clip does not fit.
+    fn limit(&self, request: &Request, clip: &Clip) -> Result<Limit, Vec<InputError>> {
+        match self.question.estimate(&exactly(request)) {
+            Ok(estimate) => Ok(limit(&estimate, clip.margin_bytes)),
+            Err(errors) if too_large(&errors) => {
+                let message = errors.into_iter().next().map_or_else(String::new, |error| error.message);
+                Ok(Limit { kind: LimitKind::Memory, message, tier: None, stage: None, bytes: None, buffers: Vec::new() })
+            }
+            Err(errors) => Err(errors),
+        }
     }
 
     /// The extent of a line of clips, with both ends estimated anew.
@@ -201,7 +253,7 @@ impl Search<'_> {
         let (next, limit) = if next < count {
             let request = at(next);
             let clip = self.clip(&request)?;
-            (Some(clip), limit(&self.question.estimate(&exactly(&request))?, clip.margin_bytes))
+            (Some(clip), self.limit(&request, &clip)?)
         } else {
             let message = format!("nothing larger is legal: {end}");
             let limit = Limit { kind: LimitKind::Family, message, tier: None, stage: None, bytes: None, buffers: Vec::new() };

@@ -9,10 +9,10 @@ use fv_spec::questions::{Minimum, StageMinimum, Tried};
 use fv_spec::request::PartialRequest;
 
 use crate::budget::{Asked, Budget, in_gib};
-use crate::changes::changes;
 use crate::device::{DeviceSpec, MAX_CAPACITY, from_flags};
 use crate::error::InputError;
 use crate::estimate::Workload;
+use crate::largest::{Wanted, largest};
 use crate::question::{Question, exactly};
 use crate::verdict::device_ends;
 
@@ -63,20 +63,13 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         let host_bytes = host.pinned_bytes + host.pageable_bytes;
         Some(StageMinimum { name: need.stage, fits_bytes, uncertain_bytes, host_bytes })
     });
-    let changes = if plain.status == Verdict::DoesNotFit || plain.status == Verdict::Uncertain {
-        changes(question, asked, [None, None])?
-    } else {
-        Vec::new()
-    };
+    let wanted = Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false };
+    let short = matches!(plain.status, Verdict::DoesNotFit | Verdict::Uncertain);
+    let changes = if short { largest(question, asked, wanted)?.map_or_else(|_| Vec::new(), |answer| answer.changes) } else { Vec::new() };
     let Estimate { model, deployment, hardware, request, status, mut reasons, mut notes, .. } = plain;
     reasons.retain(|reason| reason.code != "no-hardware");
     if question.device.is_none() {
-        notes.push("no device was named: the fixed cost is what is assumed of a CUDA device that was not measured".to_owned());
-    }
-    for note in &offered.notes {
-        if !notes.contains(note) && question.device.is_none() {
-            notes.push(note.clone());
-        }
+        notes.push("no device was named: the fixed cost is what is assumed of a CUDA device that was not measured, and it handles fp32, fp16 and bf16".to_owned());
     }
     Ok(Minimum {
         version: VERSION,

@@ -1,6 +1,5 @@
 //! A deployment on a device of which several requests and settings are asked in turn.
 
-use fv_spec::authored::MemoryType;
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{Estimate, Interval, Summary, Verdict};
 use fv_spec::questions::Clip;
@@ -48,7 +47,7 @@ impl Question<'_> {
     pub fn budget(&self, settings: &Settings) -> Result<Budget, Vec<InputError>> {
         let mut budget = place::offer(self.device, self.asked, settings.runtime, self.rules)?;
         if let Some(device) = self.device {
-            place::check_formats(&mut budget, device, settings);
+            place::check_device(&mut budget, device, settings);
         }
         Ok(budget)
     }
@@ -63,9 +62,9 @@ impl Question<'_> {
         Ok(workload.estimate(self.device.map(|device| device.id.as_str()), &budget))
     }
 
-    /// Whether the device shares its memory with the host.
+    /// Whether the runtime sees that the device shares its memory with the host.
     pub fn unified(&self) -> bool {
-        self.device.is_some_and(|device| device.memory_type == Some(MemoryType::Unified))
+        self.device.is_some_and(place::unified_memory)
     }
 }
 

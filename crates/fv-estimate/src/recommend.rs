@@ -27,6 +27,8 @@ use crate::resolve::Overrides;
 /// A device, partition and deployment that may be recommended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate<'a> {
+    /// The model, where several are looked at.
+    pub model: Option<String>,
     /// The device.
     pub hardware: String,
     /// Its partition; `None` is the full card.
@@ -66,20 +68,21 @@ pub fn recommend(candidates: Vec<Candidate<'_>>) -> Recommendations {
 }
 
 /// Known capacities from small to large, then unknown ones; then fewer devices, then ids.
-fn order(candidate: &Candidate) -> (u64, u32, String, Option<String>, String) {
+fn order(candidate: &Candidate) -> (u64, u32, String, Option<String>, Option<String>, String) {
     let capacity = candidate.capacity_bytes.or(candidate.estimate.memory.budget_bytes).unwrap_or(u64::MAX);
-    (capacity, candidate.gpu_count, candidate.hardware.clone(), candidate.partition.clone(), candidate.deployment.clone())
+    let Candidate { model, hardware, partition, deployment, gpu_count, .. } = candidate;
+    (capacity, *gpu_count, hardware.clone(), partition.clone(), model.clone(), deployment.clone())
 }
 
 fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
-    let Candidate { hardware, partition, deployment, gpu_count, capacity_bytes: _, estimate, evidence, runs } = candidate;
+    let Candidate { model, hardware, partition, deployment, gpu_count, capacity_bytes: _, estimate, evidence, runs } = candidate;
     let same = estimate.hardware.as_ref() == Some(&hardware) && estimate.memory.partition == partition && estimate.deployment == deployment;
     let budget_bytes = estimate.memory.budget_bytes;
     if !same {
         let message = "the estimate is of another device, partition or deployment, and theirs are not inherited";
         let reasons = vec![Reason::new("estimate-elsewhere", message)];
         let recommendation =
-            Recommendation { hardware, partition, deployment, gpu_count, device_peak: None, budget_bytes: None, runs: Vec::new(), reasons };
+            Recommendation { model, hardware, partition, deployment, gpu_count, device_peak: None, budget_bytes: None, runs: Vec::new(), reasons };
         return (Verdict::Unknown, Basis::Analytical, recommendation);
     }
     let assessed = assess_with_runs(estimate, evidence, runs);
@@ -95,7 +98,7 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
         reasons.push(Reason::new("memory-not-pooled", message));
     }
     let recommendation =
-        Recommendation { hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
+        Recommendation { model, hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
     (assessed.assessment.status, assessed.assessment.basis, recommendation)
 }
 
@@ -125,6 +128,7 @@ pub fn smallest(
                 continue;
             }
             let recommendation = Recommendation {
+                model: None,
                 hardware: device.id.clone(),
                 partition: None,
                 deployment: question.example.id.clone(),
@@ -155,6 +159,7 @@ mod tests {
         let mut estimate = estimate(status, "nominal", capacity * GIB);
         estimate.hardware = Some(hardware.to_owned());
         Candidate {
+            model: None,
             hardware: hardware.to_owned(),
             partition: None,
             deployment: "default".to_owned(),

@@ -13,6 +13,7 @@ use crate::budget::{Asked, Budget};
 use crate::device::DeviceSpec;
 use crate::error::InputError;
 use crate::estimate::Workload;
+use crate::place;
 use crate::question::Question;
 use crate::resolve::{Overrides, resolve};
 use crate::resolve::legal::{Legal, MAX_BATCH, MAX_FRAMES, legal};
@@ -207,7 +208,7 @@ impl<'a> Plan<'a> {
         let asked = with(&self.request, size, frames, batch);
         let mut evaluated: [Option<(SweepRow, Workload)>; 2] = [None, None];
         for (device, budget) in self.devices.iter().zip(&variant.budgets) {
-            let kind = usize::from(budget.unified && !variant.alike);
+            let kind = usize::from(place::unified_memory(device) && !variant.alike);
             if evaluated[kind].is_none() {
                 let overrides = &variant.overrides[kind];
                 let workload = Workload::evaluate(line.model, line.example, &asked, overrides, self.rules, false)?;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::authored::MemoryType;
+use crate::questions::PlaceChanges;
 use crate::request::Request;
 
 #[cfg(feature = "schema")]
@@ -446,6 +447,9 @@ pub enum Basis {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Recommendation {
+    /// The model, where several were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// The device.
     pub hardware: String,
     /// The partition, when one is recommended.
@@ -480,6 +484,9 @@ pub struct Recommendations {
     pub uncertain: Vec<Recommendation>,
     /// Not known, with the reason.
     pub unknown: Vec<Recommendation>,
+    /// For devices that were named and on which nothing fits: what would make it fit.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub changes: Vec<PlaceChanges>,
 }
 
 /// A rule of thumb that the catalog's documentation describes. It is no part of the estimate.

@@ -114,10 +114,25 @@ pub struct Largest {
     /// What would make the request fit, cheapest first, where it does not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub changes: Vec<Change>,
+    /// Where nothing fits as it is: what does with the cheapest change of settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapted: Option<Adapted>,
     /// Remarks on the request as asked for.
     pub reasons: Vec<Reason>,
     /// Assumptions and remarks.
     pub notes: Vec<String>,
+}
+
+/// The largest clips after a change of settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Adapted {
+    /// The change.
+    pub change: Change,
+    /// The most frames then.
+    pub frames: Extent,
+    /// The largest size then.
+    pub size: Extent,
 }
 
 /// A deployment of which nothing is known.
@@ -207,6 +222,20 @@ pub struct Change {
     /// What is then left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub margin_bytes: Option<i64>,
+}
+
+/// What would make a request fit on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct PlaceChanges {
+    /// The device.
+    pub hardware: String,
+    /// The deployment that is changed.
+    pub deployment: String,
+    /// The verdict as it is.
+    pub status: Verdict,
+    /// Cheapest first.
+    pub changes: Vec<Change>,
 }
 
 /// What a stage needs.

@@ -11,7 +11,9 @@ use fv_estimate::{
     estimate::Workload,
     evidence::{EvidenceQuery, WantedRevisions, assess as assess_evidence, match_evidence},
     heuristics::heuristics,
+    largest::{Wanted, largest},
     place,
+    question::Question,
     recommend::{Candidate, recommend as sort},
     render::{self, Names, Text},
     resolve::{config_path, resolve, without_nulls},
@@ -19,13 +21,14 @@ use fv_estimate::{
 use fv_spec::{
     authored::{DeviceKind, Runtime},
     compiled::{Device, Example, Model, RulesFile},
-    estimate::{Estimate, Explanation, Setting, VERSION, Verdict},
+    estimate::{Estimate, Explanation, Recommendations, Setting, VERSION, Verdict},
+    questions::PlaceChanges,
     request::{PartialRequest, Request},
     units::MAX_JSON_INTEGER,
 };
 use serde_json::Value;
 
-use super::ask::{Evaluated, Limits, On, Place, Work, evaluate, hardware, is_unified, needed, refused};
+use super::ask::{Evaluated, Limits, On, Place, Work, evaluate, hardware, is_unified, models, needed, refused};
 use crate::cli::{Context, Done, Stop, width};
 
 /// `estimate` and `explain`.
@@ -287,48 +290,78 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     context.data_format()?;
     let store = context.store()?;
     let work = &arguments.work;
-    let model = work.find(&store)?;
+    let one = work.names_a_model();
+    if !one && work.deployment.is_some() {
+        return Err(Stop::Usage("a deployment belongs to a model: name the model, too".into()));
+    }
+    let models = if one { vec![work.find(&store)?] } else { models(&store)? };
     let rules = store.rules()?;
     let mut errors = Vec::new();
     let devices = devices(&store, arguments, &mut errors)?;
     let limits = arguments.limits.asked(&mut errors);
     // Limits are wrong or right for all devices alike, and without one.
     errors.extend(place::offer(None, &limits, Runtime::FvRun, &rules).err().into_iter().flatten());
-    let kinds = [false, true].into_iter().filter(|unified| devices.iter().any(|device| is_unified(device) == *unified));
-    let workloads = workloads(context, &model, work, &rules, &kinds.collect::<Vec<_>>(), errors)?;
+    let kinds: Vec<bool> =
+        [false, true].into_iter().filter(|unified| devices.iter().any(|device| is_unified(device) == *unified)).collect();
     let mut candidates = Vec::new();
     let mut requests: Vec<(String, Request)> = Vec::new();
-    for (example, unified, workload) in &workloads {
-        if requests.last().is_none_or(|(id, _)| *id != example.id) {
-            requests.push((example.id.clone(), workload.request));
+    let mut refusals = Vec::new();
+    for model in &models {
+        if !one && work.example(model).is_err() {
+            continue;
         }
-        let mut query = query(&model, example, workload, work, &arguments.revisions);
-        for device in devices.iter().filter(|device| is_unified(device) == *unified) {
-            let whole = std::iter::once(None);
-            let parts = device.partitions.iter().filter(|_| arguments.partitions).map(|partition| Some(partition.id.as_str()));
-            for partition in whole.chain(parts) {
-                let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
-                let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
-                place::check_device(&mut budget, device, &workload.settings);
-                let estimate = workload.estimate(Some(&device.id), &budget);
-                bounded(&estimate)?;
-                query.hardware = Some(device.id.clone());
-                query.partition = partition.map(str::to_owned);
-                candidates.push(Candidate {
-                    hardware: device.id.clone(),
-                    partition: partition.map(str::to_owned),
-                    deployment: example.id.clone(),
-                    gpu_count: workload.settings.gpu_count,
-                    capacity_bytes: budget.capacity_bytes,
-                    evidence: match_evidence(&query, &model.reference_runs),
-                    estimate,
-                    runs: &model.reference_runs,
-                });
+        let workloads = match workloads(context, model, work, &rules, &kinds, errors.clone()) {
+            Ok(workloads) => workloads,
+            // What one model cannot be asked, another may.
+            Err(Stop::Usage(message)) if !one && errors.is_empty() => {
+                refusals.push((model, message));
+                continue;
+            }
+            Err(stop) => return Err(stop),
+        };
+        for (example, unified, workload) in &workloads {
+            if requests.last().is_none_or(|(id, _)| *id != example.id) {
+                requests.push((example.id.clone(), workload.request));
+            }
+            let mut query = query(model, example, workload, work, &arguments.revisions);
+            for device in devices.iter().filter(|device| is_unified(device) == *unified) {
+                let whole = std::iter::once(None);
+                let parts = device.partitions.iter().filter(|_| arguments.partitions).map(|partition| Some(partition.id.as_str()));
+                for partition in whole.chain(parts) {
+                    let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
+                    let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
+                    place::check_device(&mut budget, device, &workload.settings);
+                    let estimate = workload.estimate(Some(&device.id), &budget);
+                    bounded(&estimate)?;
+                    query.hardware = Some(device.id.clone());
+                    query.partition = partition.map(str::to_owned);
+                    candidates.push(Candidate {
+                        model: (!one).then(|| model.id.clone()),
+                        hardware: device.id.clone(),
+                        partition: partition.map(str::to_owned),
+                        deployment: example.id.clone(),
+                        gpu_count: workload.settings.gpu_count,
+                        capacity_bytes: budget.capacity_bytes,
+                        evidence: match_evidence(&query, &model.reference_runs),
+                        estimate,
+                        runs: &model.reference_runs,
+                    });
+                }
             }
         }
     }
+    if candidates.is_empty() {
+        let messages = refusals.into_iter().map(|(_, message)| message).collect::<Vec<_>>();
+        return Err(Stop::Usage(if messages.is_empty() { "no model has a deployment in that runtime".into() } else { messages.join("\nerror: ") }));
+    }
+    for (model, message) in refusals {
+        writeln!(context.err, "note: {} is left out: {}", model.id, message.replace("\nerror: ", "; "))?;
+    }
     let considered = candidates.len();
     let mut found = sort(candidates);
+    if one && !arguments.hardware.is_empty() {
+        found.changes = changes_for(&models[0], work, &devices, &limits, &rules, &found)?;
+    }
     let fits = !found.measured.is_empty() || !found.analytical.is_empty();
     if context.data_format()? == Format::Json {
         if let Some(limit) = arguments.limit {
@@ -339,10 +372,40 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
         context.value(&found)?;
     } else {
         let limit = arguments.limit.unwrap_or(LINES);
-        let asked = render::Asked { model: &model.name, requests: &requests, considered, limit };
+        let all = format!("any of {} models", models.len());
+        let (name, requests) = if one { (models[0].name.as_str(), &requests[..]) } else { (all.as_str(), &[][..]) };
+        let asked = render::Asked { model: name, requests, considered, limit };
         context.text(&render::recommendations(&found, &asked, width()))?;
     }
     required(arguments.require_fit, fits)
+}
+
+/// What would make a request fit on each device on which nothing does.
+fn changes_for(
+    model: &Model,
+    work: &Work,
+    devices: &[DeviceSpec],
+    limits: &fv_estimate::budget::Asked,
+    rules: &RulesFile,
+    found: &Recommendations,
+) -> Result<Vec<PlaceChanges>, Stop> {
+    let example = work.example(model)?;
+    let request = work.asks.request();
+    let mut offered = Vec::new();
+    for device in devices {
+        if found.measured.iter().chain(&found.analytical).any(|fits| fits.hardware == device.id) {
+            continue;
+        }
+        let overrides = work.asks.overrides(is_unified(device));
+        let question = Question { model, example, rules, device: Some(device), asked: limits, overrides: &overrides };
+        // Another deployment took the request; this one may not.
+        let Ok(Ok(answer)) = largest(&question, &request, Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false }) else { continue };
+        if !answer.changes.is_empty() {
+            let (hardware, deployment) = (device.id.clone(), example.id.clone());
+            offered.push(PlaceChanges { hardware, deployment, status: answer.status, changes: answer.changes });
+        }
+    }
+    Ok(offered)
 }
 
 /// Devices to look at.

@@ -105,7 +105,7 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     };
     let rules = store.rules()?;
     let overrides = work.asks.overrides(is_unified(device));
-    let wanted = Wanted { admit_uncertain: arguments.admit_uncertain, pareto: one, changes: one };
+    let wanted = Wanted { admit_uncertain: arguments.admit_uncertain, pareto: one, changes: one, adapted: true };
     let answer = |(model, example): &(&Model, &Example)| {
         let question = Question { model, example, rules: &rules, device: Some(device), asked: &place.asked, overrides: &overrides };
         find_largest(&question, &work.asks.request(), wanted)

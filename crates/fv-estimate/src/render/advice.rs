@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use fv_spec::estimate::{Assessment, Basis, EvidenceMatch, MatchedRun, Reason, Recommendation, Recommendations};
+use fv_spec::estimate::{Assessment, Basis, EvidenceMatch, MatchedRun, Reason, Recommendation, Recommendations, Verdict};
+use fv_spec::questions::PlaceChanges;
 use fv_spec::request::Request;
 
 use super::needs::{body, reasons, sentence};
+use super::questions::changes;
 use super::text::{Line, Text, Tone};
 use super::{Names, bounded, gib, request, tone, word};
 
@@ -112,7 +114,9 @@ pub fn recommendations(found: &Recommendations, asked: &Asked<'_>, width: usize)
     let line = Line::new().add(if fits > 0 { Tone::Good } else { Tone::Strong }, &format!("{fits} of {} fit", asked.considered));
     let smallest = best.map_or(String::new(), |best| format!(", the smallest {}", place(best)));
     text.line(line.plain(&format!(" {}{smallest}; {uncertain} may, {none} do not, {unknown} unknown", asked.model)));
-    text.blank();
+    if !asked.requests.is_empty() {
+        text.blank();
+    }
     let alike = asked.requests.windows(2).all(|pair| pair[0].1 == pair[1].1);
     for (deployment, resolved) in asked.requests.iter().take(if alike { 1 } else { usize::MAX }) {
         let name = if alike { "request".to_owned() } else { format!("request of {deployment}") };
@@ -127,12 +131,30 @@ pub fn recommendations(found: &Recommendations, asked: &Asked<'_>, width: usize)
         table(&mut text, title, tone, list, asked.limit);
     }
     nothing_known(&mut text, &found.unknown, width);
+    for PlaceChanges { hardware, deployment, status, changes: offered } in &found.changes {
+        changes(&mut text, &format!("what makes it fit on {hardware} with {deployment}, where it {}", so(*status)), offered, width);
+    }
     text
+}
+
+/// A verdict after "it".
+fn so(status: Verdict) -> &'static str {
+    match status {
+        Verdict::Fits => "fits",
+        Verdict::Uncertain => "may fit",
+        Verdict::DoesNotFit => "does not fit",
+        Verdict::Unknown => "is unknown",
+    }
 }
 
 fn place(found: &Recommendation) -> String {
     let partition = found.partition.as_ref().map_or(String::new(), |partition| format!(", partition {partition},"));
-    format!("{}{partition} with {}", found.hardware, found.deployment)
+    format!("{}{partition} with {}", found.hardware, with(found))
+}
+
+/// The deployment, after its model where there are several.
+fn with(found: &Recommendation) -> String {
+    found.model.as_ref().map_or_else(|| found.deployment.clone(), |model| format!("{model} {}", found.deployment))
 }
 
 fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limit: usize) {
@@ -157,7 +179,7 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
     let partitioned = shown.iter().any(|found| found.partition.is_some());
     let partition = |found: &Recommendation| found.partition.clone().unwrap_or_else(|| "-".to_owned());
     let part = name + if partitioned { widest("partition", &|found| partition(found).chars().count()) + 2 } else { 0 };
-    let deployment = part + widest("deployment", &|found| found.deployment.chars().count());
+    let deployment = part + widest("deployment", &|found| with(found).chars().count());
     let (peak, budget, edge) = (deployment + 14, deployment + 26, deployment + 38);
     let short = |found: &Recommendation| found.device_peak.zip(found.budget_bytes).is_some_and(|(peak, budget)| peak.high > budget);
     let header = Line::new().plain("  ").quiet("device").pad(name).quiet(if partitioned { "partition" } else { "" });
@@ -165,7 +187,7 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
     text.line(header.right(Tone::Quiet, if lacking { "may lack" } else { "to spare" }, edge));
     for found in shown {
         let line = Line::new().plain("  ").plain(&found.hardware).pad(name);
-        let line = line.plain(&if partitioned { partition(found) } else { String::new() }).pad(part).plain(&found.deployment);
+        let line = line.plain(&if partitioned { partition(found) } else { String::new() }).pad(part).plain(&with(found));
         let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), gib);
         let high = found.device_peak.map(|peak| peak.high);
         let difference = high.zip(found.budget_bytes).filter(|_| short(found) == lacking).map(|(high, budget)| high.abs_diff(budget));

@@ -1,7 +1,7 @@
 //! The largest clip, the smallest budget, changes and comparisons.
 
 use fv_spec::estimate::{Interval, Reason, Recommendation, StageName, Verdict};
-use fv_spec::questions::{Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, OutputEffect, Tried};
+use fv_spec::questions::{Adapted, Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, OutputEffect, Tried};
 
 use super::needs::{first_reason, reasons};
 use super::text::{Line, Text, Tone, cut};
@@ -29,8 +29,12 @@ fn size(clip: &Clip) -> String {
     format!("{} x {}", clip.width, clip.height)
 }
 
+fn count(frames: u32) -> String {
+    format!("{frames} frame{}", if frames == 1 { "" } else { "s" })
+}
+
 fn frames(clip: &Clip) -> String {
-    format!("{} frames{}", clip.num_frames, seconds(clip))
+    format!("{}{}", count(clip.num_frames), seconds(clip))
 }
 
 fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usize) {
@@ -44,7 +48,7 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
             Line::new().add(Tone::Unsure, &size(clip)).plain(&words)
         }
         (None, None) => {
-            Line::new().add(Tone::Bad, "nothing fits").plain(&format!(": no length of {what} at {} x {}{on}, no size at {} frames", asked.width, asked.height, asked.num_frames))
+            Line::new().add(Tone::Bad, "nothing fits").plain(&format!(": no length of {what} at {} x {}{on}, no size at {}", asked.width, asked.height, count(asked.num_frames)))
         }
     };
     text.line(line);
@@ -54,7 +58,7 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
         text.wrapped(label("budget"), Line::new().plain(&format!("{} of device memory", gib(budget))), width);
     }
     extent(text, "frames", &format!("at {} x {}", asked.width, asked.height), &answer.frames, frames, width);
-    extent(text, "size", &format!("at {} frames", asked.num_frames), &answer.size, size, width);
+    extent(text, "size", &format!("at {}", count(asked.num_frames)), &answer.size, size, width);
     if !answer.pareto.is_empty() {
         text.blank();
         text.line(Line::new().add(Tone::Strong, "size against length").quiet("  the longest at each size"));
@@ -64,9 +68,23 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
             text.line(line.quiet(&left));
         }
     }
+    if let Some(Adapted { change, frames: longest, size: widest }) = &answer.adapted {
+        text.blank();
+        text.line(Line::new().add(Tone::Strong, "with the cheapest change of settings").quiet(&format!("  {}", effect(change.output_effect))));
+        text.wrapped(Line::new().plain("  "), Line::new().plain(&change.changes.join("; ")), width);
+        text.wrapped(Line::new().plain("  "), Line::new().quiet(&change.arguments), width);
+        text.wrapped(Line::new().plain("  "), Line::new().add(Tone::Good, &clips(longest, widest)), width);
+    }
     changes(text, "what makes the request fit", &answer.changes, width);
     reasons(text, "of the request itself", &answer.reasons, width);
     notes(text, &answer.notes, width);
+}
+
+/// The largest in two directions.
+fn clips(longest: &Extent, widest: &Extent) -> String {
+    let longest = longest.largest.map(|clip| format!("{} at {}", frames(&clip), size(&clip)));
+    let widest = widest.largest.map(|clip| format!("{} at {}", size(&clip), count(clip.num_frames)));
+    longest.into_iter().chain(widest).collect::<Vec<_>>().join(", or ")
 }
 
 fn label(name: &str) -> Line {
@@ -111,7 +129,7 @@ fn extent(text: &mut Text, title: &str, at: &str, extent: &Extent, shown: impl F
 fn short_limit(limit: &Limit) -> String {
     match (limit.kind, limit.stage, limit.bytes, &limit.tier) {
         (LimitKind::Memory, Some(stage), Some(bytes), Some(tier)) => {
-            let buffer = limit.buffers.first().filter(|_| tier == "device").map_or(String::new(), |buffer| format!(", most of it {}", buffer.name));
+            let buffer = limit.buffers.first().filter(|_| tier == "device").map_or(String::new(), |buffer| format!("; largest: {}", buffer.name));
             format!("{} lacks {} of {tier} memory{buffer}", while_doing(stage.word()), gib(bytes))
         }
         (LimitKind::Family, ..) => "the end of what is legal".to_owned(),
@@ -122,8 +140,10 @@ fn short_limit(limit: &Limit) -> String {
 fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width: usize) {
     let on = names.device.unwrap_or("the device");
     let some = answer.answers.iter().filter(|answer| answer.frames.largest.is_some() || answer.size.largest.is_some()).count();
+    let adapted = answer.answers.iter().filter(|answer| answer.adapted.is_some()).count();
     let line = Line::new().add(if some > 0 { Tone::Good } else { Tone::Strong }, &format!("{some} of {} deployments", answer.answers.len() + answer.unknown.len()));
-    text.line(line.plain(&format!(" have a clip that fits on {on}; {} have none, {} are unknown", answer.answers.len() - some, answer.unknown.len())));
+    let none = answer.answers.len() - some - adapted;
+    text.line(line.plain(&format!(" have a clip that fits on {on}, {adapted} with other settings; {none} have none, {} are unknown", answer.unknown.len())));
     let model = answer.answers.iter().map(|answer| answer.model.chars().count()).max().unwrap_or(0).max(5) + 4;
     let deployment = model + answer.answers.iter().map(|answer| answer.deployment.chars().count()).max().unwrap_or(0).max(10) + 2;
     if !answer.answers.is_empty() {
@@ -139,16 +159,25 @@ fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width
         );
         let line = line.join(longest).pad(deployment + 36);
         let line = line.join(one.size.largest.map_or_else(
-            || Line::new().add(Tone::Bad, "none").plain(&format!(" at {} frames", one.request.num_frames)),
-            |clip| Line::new().add(Tone::Good, &size(&clip)).plain(&format!(", {} frames", clip.num_frames)),
+            || Line::new().add(Tone::Bad, "none").plain(&format!(" at {}", count(one.request.num_frames))),
+            |clip| Line::new().add(Tone::Good, &size(&clip)).plain(&format!(", {}", count(clip.num_frames))),
         ));
         text.line(line);
+        if let Some(Adapted { change, frames: longest, size: widest }) = &one.adapted {
+            let words = Line::new().add(Tone::Good, &clips(longest, widest)).plain(&format!(" with {}", change.changes.join("; ")));
+            text.wrapped(Line::new().pad(4), words.quiet(&format!(" [{}] {}", effect(change.output_effect), change.arguments)), width);
+        }
         let why = |extent: &Extent| {
-            let next = extent.next.map_or(String::new(), |next| format!("{}, {} frames: ", size(&next), next.num_frames));
+            let next = extent.next.map_or(String::new(), |next| format!("{}, {}: ", size(&next), count(next.num_frames)));
             format!("{next}{}", short_limit(&extent.limit))
         };
-        text.wrapped(Line::new().pad(4), Line::new().quiet(&format!("not longer: {}", why(&one.frames))), width);
-        text.wrapped(Line::new().pad(4), Line::new().quiet(&format!("not larger: {}", why(&one.size))), width);
+        let mut quiet = |words: &str| text.wrapped(Line::new().pad(4), Line::new().quiet(words), width);
+        let (longest, widest) = one.adapted.as_ref().map_or((&one.frames, &one.size), |adapted| (&adapted.frames, &adapted.size));
+        if one.adapted.is_some() {
+            quiet(&format!("as it is: {}", why(&one.frames)));
+        }
+        quiet(&format!("not longer: {}", why(longest)));
+        quiet(&format!("not larger: {}", why(widest)));
     }
     if !answer.unknown.is_empty() {
         text.blank();

@@ -1,0 +1,207 @@
+//! The questions beside an estimate: answers hold against plain estimates, and more memory never gives less.
+
+use std::sync::LazyLock;
+
+use fv_data::Catalog;
+use fv_estimate::{
+    budget::Asked,
+    device::{DeviceSpec, from_flags},
+    largest::{Wanted, largest},
+    minimum::minimum,
+    place,
+    question::{Question, exactly},
+    resolve::Overrides,
+    sweep::{Axes, Plan, Range},
+};
+use fv_spec::{
+    compiled::{Example, Model},
+    estimate::{StageName, Verdict},
+    questions::{Clip, Extent, Largest, Minimum, OutputEffect, SweepRow},
+    request::{PartialRequest, Request},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::embedded().expect("readable"));
+
+const DEPLOYMENTS: [(&str, &str); 4] =
+    [("wan21-t2v-1.3b", "diffusers"), ("wan21-t2v-1.3b", "fastvideo"), ("fastwan21", "default"), ("wan22-ti2v-5b", "diffusers")];
+
+fn deployment(at: usize) -> (&'static Model, &'static Example) {
+    let (model, example) = DEPLOYMENTS[at];
+    let model = CATALOG.model(model).expect("in the catalog");
+    (model, model.examples.iter().find(|found| found.id == example).expect("a deployment"))
+}
+
+/// What is asked about a deployment on a card with so much memory.
+struct Case {
+    at: usize,
+    device: DeviceSpec,
+    asked: Asked,
+    overrides: Overrides,
+}
+
+impl Case {
+    fn new(at: usize, mib: u64) -> Self {
+        let device = from_flags(200.0, Some(1000.0), None, None).expect("a device");
+        let asked = Asked { memory_budget_bytes: Some(mib << 20), ..Asked::default() };
+        Self { at, device, asked, overrides: Overrides::default() }
+    }
+
+    fn question(&self) -> Question<'_> {
+        let (model, example) = deployment(self.at);
+        let Self { device, asked, overrides, .. } = self;
+        Question { model, example, rules: &CATALOG.rules, device: Some(device), asked, overrides }
+    }
+
+    fn largest(&self, request: &PartialRequest, wanted: Wanted) -> Largest {
+        *largest(&self.question(), request, wanted).expect("legal").expect("covered")
+    }
+
+    fn minimum(&self, request: &PartialRequest) -> Minimum {
+        minimum(&self.question(), request).expect("legal")
+    }
+
+    fn status(&self, request: &Request) -> Verdict {
+        self.question().estimate(&exactly(request)).expect("legal").status
+    }
+}
+
+const PLAIN: Wanted = Wanted { admit_uncertain: false, pareto: false, changes: false, adapted: false };
+
+/// A small request, so that a search is short.
+fn small(height: u32, width: u32, latents: u32) -> PartialRequest {
+    let (height, width) = (Some(32 * height), Some(32 * width));
+    PartialRequest { height, width, num_frames: Some(4 * latents - 3), num_inference_steps: Some(4), ..PartialRequest::default() }
+}
+
+fn clip_request(request: &Request, clip: &Clip) -> Request {
+    Request { height: clip.height, width: clip.width, num_frames: clip.num_frames, ..*request }
+}
+
+fn checked(case: &Case, answer: &Largest, extent: &Extent, admit: bool) {
+    for clip in extent.largest.iter().chain(&extent.next).chain(&extent.may_fit).chain(&answer.pareto) {
+        assert_eq!(case.status(&clip_request(&answer.request, clip)), clip.status, "{clip:?}");
+    }
+    let fits = |clip: &Clip| clip.status == Verdict::Fits || (admit && clip.status == Verdict::Uncertain);
+    assert!(extent.largest.iter().chain(&answer.pareto).all(fits), "{extent:?}");
+    assert!(extent.next.iter().all(|clip| !fits(clip)), "{extent:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_largest_is_what_a_plain_estimate_says(
+        at in 0..DEPLOYMENTS.len(), mib in 3_000_u64..14_000, height in 4_u32..12, width in 4_u32..12, latents in 1_u32..8, admit: bool,
+    ) {
+        let case = Case::new(at, mib);
+        let request = small(height, width, latents);
+        let answer = case.largest(&request, Wanted { admit_uncertain: admit, ..PLAIN });
+        checked(&case, &answer, &answer.frames, admit);
+        checked(&case, &answer, &answer.size, admit);
+        prop_assert_eq!(case.status(&answer.request), answer.status);
+        if let Some(clip) = answer.frames.largest.filter(|_| answer.status == Verdict::Fits) {
+            prop_assert!(clip.num_frames >= answer.request.num_frames);
+        }
+    }
+
+    #[test]
+    fn more_memory_never_gives_a_smaller_clip(at in 0..DEPLOYMENTS.len(), mib in 3_000_u64..10_000, more in 1_u64..4_000) {
+        let request = small(8, 12, 5);
+        let [less, more] = [mib, mib + more].map(|mib| Case::new(at, mib).largest(&request, PLAIN));
+        let frames = |answer: &Largest| answer.frames.largest.map_or(0, |clip| clip.num_frames);
+        let rows = |answer: &Largest| answer.size.largest.map_or(0, |clip| clip.height);
+        prop_assert!(frames(&more) >= frames(&less) && rows(&more) >= rows(&less));
+    }
+
+    #[test]
+    fn a_byte_less_than_the_minimum_does_not_fit(at in 0..DEPLOYMENTS.len(), height in 4_u32..20, width in 4_u32..30, latents in 1_u32..12) {
+        let request = small(height, width, latents);
+        let answer = Case::new(at, 1_000).minimum(&request);
+        let (fits, may) = (answer.fits_bytes.expect("covered"), answer.uncertain_bytes.expect("covered"));
+        let status = |bytes: u64| {
+            let asked = Asked { memory_budget_bytes: Some(bytes), ..Asked::default() };
+            Case { asked, ..Case::new(at, 0) }.status(&answer.request)
+        };
+        prop_assert_eq!(status(fits), Verdict::Fits);
+        prop_assert_ne!(status(fits - 1), Verdict::Fits);
+        prop_assert_ne!(status(may), Verdict::DoesNotFit);
+        prop_assert_eq!(status(may - 1), Verdict::DoesNotFit);
+        prop_assert_eq!(answer.stages.iter().map(|stage| stage.fits_bytes).max(), Some(fits));
+        prop_assert_eq!(answer.stages.iter().map(|stage| stage.uncertain_bytes).max(), Some(may));
+        for tried in &answer.checks {
+            prop_assert_eq!(tried.status == Verdict::Fits, tried.budget_bytes >= fits && tried.host_bytes >= answer.host_bytes.filter(|_| tried.host_bytes.is_some()));
+        }
+    }
+
+    #[test]
+    fn what_is_offered_fits(at in 0..DEPLOYMENTS.len(), mib in 2_000_u64..9_000) {
+        let request = small(15, 26, 21);
+        let case = Case::new(at, mib);
+        let answer = case.largest(&request, Wanted { changes: true, ..PLAIN });
+        prop_assert!(answer.status != Verdict::Fits || answer.changes.is_empty());
+        for change in &answer.changes {
+            let mut again = Case::new(at, mib);
+            again.overrides.set = change.settings.iter().map(|set| (set.key.clone(), set.value.clone())).collect();
+            again.overrides.env = change.environment.iter().map(|set| (set.key.clone(), set.value.as_str().expect("text").to_owned())).collect();
+            let (model, _) = deployment(at);
+            let example = model.examples.iter().find(|example| example.id == change.deployment).expect("a deployment");
+            let question = Question { example, ..again.question() };
+            let request = change.request.as_ref().map_or(request, exactly);
+            prop_assert_eq!(question.estimate(&request).expect("legal").status, Verdict::Fits, "{:?}", change);
+        }
+        let order: Vec<(OutputEffect, usize)> = answer.changes.iter().map(|change| (change.output_effect, change.changes.len())).collect();
+        prop_assert!(order.is_sorted(), "{:?}", order);
+    }
+}
+
+#[test]
+fn sweep_rows_equal_plain_estimates() {
+    let deployments: Vec<_> = [0, 1, 3].map(deployment).into();
+    let names = ["rtx-3060-12gb", "rtx-4090-24gb", "gb10-128gb", "h100-sxm-80gb"];
+    let devices: Vec<DeviceSpec> = names.iter().filter_map(|name| CATALOG.device(name)).map(DeviceSpec::from).collect();
+    assert!(devices.len() >= 3);
+    let asked = Asked { host_gb: Some(64.0), ..Asked::default() };
+    let axes = Axes {
+        sizes: vec![[256, 256], [480, 832]],
+        frames: vec![Range { first: 1, last: 9, step: None }, Range { first: 33, last: 33, step: Some(1) }],
+        batches: vec![Range { first: 1, last: 2, step: None }],
+        settings: vec![vec![("vae_tiling".to_owned(), json!(false))], vec![("vae_tiling".to_owned(), json!(true))]],
+    };
+    let overrides = Overrides::default();
+    let plan = Plan::new(&deployments, &devices, &asked, &CATALOG.rules, &PartialRequest::default(), &overrides, &axes).expect("legal");
+    // The sizes of the third model are multiples of 32, and so are these; its frames are alike.
+    let requests = 3 * 2 * 2 * 4 * 2;
+    assert_eq!((plan.requests(), plan.points()), (requests, requests * devices.len() as u128));
+    let mut rows: Vec<SweepRow> = Vec::new();
+    for request in 0..u64::try_from(plan.requests()).expect("few") {
+        plan.rows(request, |row| rows.push(row.clone())).expect("legal");
+    }
+    assert_eq!(rows.len() as u128, plan.points());
+    for row in rows.iter().step_by(5) {
+        let (model, example) = deployments.iter().find(|(model, example)| model.id == row.model && example.id == row.deployment).expect("one of them");
+        let device = devices.iter().find(|device| device.id == row.hardware).expect("one of them");
+        let unified_memory = place::unified_memory(device);
+        let set = vec![("vae_tiling".to_owned(), json!(row.settings == "vae_tiling=true"))];
+        let overrides = Overrides { set, unified_memory, ..Overrides::default() };
+        let question = Question { model, example, rules: &CATALOG.rules, device: Some(device), asked: &asked, overrides: &overrides };
+        let request = PartialRequest {
+            height: Some(row.height),
+            width: Some(row.width),
+            num_frames: Some(row.num_frames),
+            batch: Some(row.batch),
+            ..PartialRequest::default()
+        };
+        let estimate = question.estimate(&request).expect("legal");
+        let peak = |name: StageName| estimate.stages.iter().find(|stage| stage.name == name.word())?.peak_bytes.map(|peaks| peaks.device.value);
+        assert_eq!((row.status, row.budget_bytes, row.host_bytes), (estimate.status, estimate.memory.budget_bytes, estimate.host.required_bytes), "{row:?}");
+        let peaks = [row.load_bytes, row.encoding_bytes, row.denoising_bytes, row.decoding_bytes];
+        assert_eq!(peaks, StageName::ALL.map(peak), "{row:?}");
+    }
+    let keys: Vec<_> = rows.iter().map(|row| (&row.model, &row.deployment, &row.settings, row.height, row.num_frames, row.batch, &row.hardware)).collect();
+    let mut sorted = keys.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted.len(), keys.len(), "every point once");
+}
