@@ -26,6 +26,7 @@ docs: ## rewrite generated schemas, compiled data and pages
 bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog
 	$(CARGO) bench --quiet -p fv-estimate --bench estimate
+	$(CARGO) bench --quiet -p fv-estimate --bench questions
 	tests/bench/run.sh
 
 deny: ## licences and sources of the dependencies

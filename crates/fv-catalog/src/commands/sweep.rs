@@ -285,16 +285,22 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
     if points == 0 {
         return Err(Stop::Usage("nothing to sweep: no model takes these sizes, frames and settings".into()));
     }
+    // A file that cannot be written or continued is said first.
+    let mut file = None;
+    if let Some(path) = &arguments.out {
+        let parameters = parameters(&asked, &chosen, &limits, &rules, arguments, shape);
+        file = Some(if arguments.resume { resumed(path, &parameters, &plan, shape)? } else { begun(path, arguments.force, &parameters, shape)? });
+    }
     for note in &plan.notes {
         writeln!(context.err, "note: {note}")?;
     }
-    writeln!(context.err, "{} points: {} requests on {} devices", grouped(points), grouped(plan.requests()), grouped(chosen.len() as u128))?;
-    let Some(path) = &arguments.out else {
+    let count = |number: u128, word: &str| format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" });
+    let (requests, devices) = (count(plan.requests(), "request"), count(chosen.len() as u128, "device"));
+    writeln!(context.err, "{}: {requests} on {devices}", count(points, "point"))?;
+    let Some((mut file, done)) = file else {
         context.out.write_all(shape.header().as_bytes())?;
         return rows(&plan, shape, 0, &mut context.out);
     };
-    let parameters = parameters(&asked, &chosen, &limits, &rules, arguments, shape);
-    let (mut file, done) = if arguments.resume { resumed(path, &parameters, &plan, shape)? } else { begun(path, arguments.force, &parameters, shape)? };
     if done > 0 {
         let left = points - u128::from(done);
         writeln!(context.err, "{} of them are there already, {} are left", grouped(done.into()), grouped(left))?;
