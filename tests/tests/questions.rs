@@ -180,7 +180,8 @@ fn sweep_rows_equal_plain_estimates() {
     }
     assert_eq!(rows.len() as u128, plan.points());
     for row in rows.iter().step_by(5) {
-        let (model, example) = deployments.iter().find(|(model, example)| model.id == row.model && example.id == row.deployment).expect("one of them");
+        let (model, example) =
+            deployments.iter().find(|(model, example)| model.id == row.model && example.id == row.deployment).expect("one of them");
         let device = devices.iter().find(|device| device.id == row.hardware).expect("one of them");
         let unified_memory = place::unified_memory(device);
         let set = vec![("vae_tiling".to_owned(), json!(row.settings == "vae_tiling=true"))];
@@ -194,12 +195,18 @@ fn sweep_rows_equal_plain_estimates() {
             ..PartialRequest::default()
         };
         let estimate = question.estimate(&request).expect("legal");
-        let peak = |name: StageName| estimate.stages.iter().find(|stage| stage.name == name.word())?.peak_bytes.map(|peaks| peaks.device.value);
-        assert_eq!((row.status, row.budget_bytes, row.host_bytes), (estimate.status, estimate.memory.budget_bytes, estimate.host.required_bytes), "{row:?}");
+        let peak =
+            |name: StageName| estimate.stages.iter().find(|stage| stage.name == name.word())?.peak_bytes.map(|peaks| peaks.device.value);
+        assert_eq!(
+            (row.status, row.budget_bytes, row.host_bytes),
+            (estimate.status, estimate.memory.budget_bytes, estimate.host.required_bytes),
+            "{row:?}"
+        );
         let peaks = [row.load_bytes, row.encoding_bytes, row.denoising_bytes, row.decoding_bytes];
         assert_eq!(peaks, StageName::ALL.map(peak), "{row:?}");
     }
-    let keys: Vec<_> = rows.iter().map(|row| (&row.model, &row.deployment, &row.settings, row.height, row.num_frames, row.batch, &row.hardware)).collect();
+    let keys: Vec<_> =
+        rows.iter().map(|row| (&row.model, &row.deployment, &row.settings, row.height, row.num_frames, row.batch, &row.hardware)).collect();
     let mut sorted = keys.clone();
     sorted.sort();
     sorted.dedup();

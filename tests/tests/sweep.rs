@@ -9,7 +9,8 @@ use proptest::prelude::*;
 /// A temporary folder with the catalog for tests of estimates.
 struct Place(tempfile::TempDir);
 
-const WHAT: &str = "sweep small --catalog catalog --hardware card --hardware desk-64gb --frames 1..9 --size 256x256 --vary vae_tiling=true,false";
+const WHAT: &str =
+    "sweep small --catalog catalog --hardware card --hardware desk-64gb --frames 1..9 --size 256x256 --vary vae_tiling=true,false";
 
 impl Place {
     fn new() -> Self {

@@ -204,7 +204,8 @@ fn things(question: &Question<'_>, workload: &Workload) -> Vec<Vec<Way>> {
         // What else the variable says stays.
         let now = question.overrides.env.get(variable).map(String::as_str).or_else(|| question.example.env.get(variable)?.as_str());
         let value = now.map_or_else(String::new, |now| format!("{now},")) + "expandable_segments:True";
-        things.push(vec![Way { env: vec![(variable, value)], ..Way::new("an allocator with expandable segments", OutputEffect::None, &[]) }]);
+        things
+            .push(vec![Way { env: vec![(variable, value)], ..Way::new("an allocator with expandable segments", OutputEffect::None, &[]) }]);
     }
     things
 }
@@ -224,7 +225,8 @@ fn diffusers(settings: &Settings, request: &Request) -> Vec<Vec<Way>> {
     let grouped = !is(settings, "group_offload", &json!("off"));
     // The modes exclude each other: what is on is turned off.
     let mode = |words: &'static str, chosen: &'static str, value: Value, more: &[(&'static str, Value)]| {
-        let mut set: Vec<(&str, Value)> = MODES.into_iter().filter(|key| *key != chosen && on(key)).map(|key| (key, json!(false))).collect();
+        let mut set: Vec<(&str, Value)> =
+            MODES.into_iter().filter(|key| *key != chosen && on(key)).map(|key| (key, json!(false))).collect();
         if chosen != "group_offload" && grouped {
             set.push(("group_offload", json!("off")));
         }
@@ -266,7 +268,8 @@ fn fastvideo(question: &Question<'_>, settings: &Settings) -> Vec<Vec<Way>> {
     let on = |key: &str| is(settings, key, &json!(true));
     let off = |key: &str| is(settings, key, &json!(false));
     let has = |role: Role| settings.component(role).is_some();
-    let way = |wanted: bool, words, effect, set: &[(&'static str, Value)]| if wanted { vec![Way::new(words, effect, set)] } else { Vec::new() };
+    let way =
+        |wanted: bool, words, effect, set: &[(&'static str, Value)]| if wanted { vec![Way::new(words, effect, set)] } else { Vec::new() };
     let mut dit = Vec::new();
     // On a device that shares its memory with the host the runtime turns every offload off again.
     let offloads = !question.unified();
@@ -291,19 +294,21 @@ fn fastvideo(question: &Question<'_>, settings: &Settings) -> Vec<Vec<Way>> {
     let cached = on("vae_config.use_feature_cache");
     let tiled: Vec<(&str, Value)> =
         cached.then_some(("vae_config.use_feature_cache", json!(false))).into_iter().chain([("vae_tiling", json!(true))]).collect();
-    let fp32_text = reported(settings, "text_encoder_precisions").and_then(Value::as_array).is_some_and(|list| list.contains(&json!("fp32")));
-    let bf16_text: Vec<&str> =
-        [Role::TextEncoder, Role::TextEncoder2].into_iter().filter(|role| has(*role)).map(|_| "bf16").collect();
+    let fp32_text =
+        reported(settings, "text_encoder_precisions").and_then(Value::as_array).is_some_and(|list| list.contains(&json!("fp32")));
+    let bf16_text: Vec<&str> = [Role::TextEncoder, Role::TextEncoder2].into_iter().filter(|role| has(*role)).map(|_| "bf16").collect();
     let half_vae = [("vae_precision", json!("bf16")), ("vae_decode_precision", json!("bf16"))];
     vec![
         dit,
         way(offloads && off(text), "text encoder on the host between its uses", None, &[(text, json!(true))]),
         way(offloads && has(Role::ImageEncoder) && off(image), "image encoder on the host between its uses", None, &[(image, json!(true))]),
         way(offloads && off(vae), "VAE on the host between its uses", None, &[(vae, json!(true))]),
-        way(settings.guidance == Guidance::Batched, "predictions one after the other", Reordered, &[
-            ("use_batched_cfg", json!(false)),
-            ("batch_cfg", json!(false)),
-        ]),
+        way(
+            settings.guidance == Guidance::Batched,
+            "predictions one after the other",
+            Reordered,
+            &[("use_batched_cfg", json!(false)), ("batch_cfg", json!(false))],
+        ),
         way(on("enable_torch_compile"), "nothing compiled", Reordered, &[("enable_torch_compile", json!(false))]),
         way(is(settings, "vae_precision", &json!("fp32")), "VAE in bf16", Quantised, &half_vae),
         way(fp32_text, "text encoder in bf16", Quantised, &[("text_encoder_precisions", json!(bf16_text))]),

@@ -26,6 +26,7 @@ const BUFFERS: usize = 4;
 
 /// Which parts of an answer are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one part of an answer")]
 pub struct Wanted {
     /// Whether what may fit counts as fitting.
     pub admit_uncertain: bool,
@@ -157,7 +158,12 @@ struct Ends {
 
 /// Searches places `0..count` of a line of clips that need ever more, beginning at `start`. A clip of which nothing is known
 /// ends the line as one that does not fit does.
-fn ends(count: u32, start: u32, admit: bool, mut verdict: impl FnMut(u32) -> Result<Verdict, Vec<InputError>>) -> Result<Ends, Vec<InputError>> {
+fn ends(
+    count: u32,
+    start: u32,
+    admit: bool,
+    mut verdict: impl FnMut(u32) -> Result<Verdict, Vec<InputError>>,
+) -> Result<Ends, Vec<InputError>> {
     let mut known: BTreeMap<u32, Verdict> = BTreeMap::new();
     let mut verdict = |place: u32| -> Result<Verdict, Vec<InputError>> {
         if let Some(found) = known.get(&place) {

@@ -42,7 +42,7 @@ pub mod render;
 pub mod resolve;
 pub mod settings;
 pub mod spread;
-pub mod sweep;
 pub mod storage;
+pub mod sweep;
 pub mod verdict;
 pub mod wan;

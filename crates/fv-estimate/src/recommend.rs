@@ -81,8 +81,17 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
     if !same {
         let message = "the estimate is of another device, partition or deployment, and theirs are not inherited";
         let reasons = vec![Reason::new("estimate-elsewhere", message)];
-        let recommendation =
-            Recommendation { model, hardware, partition, deployment, gpu_count, device_peak: None, budget_bytes: None, runs: Vec::new(), reasons };
+        let recommendation = Recommendation {
+            model,
+            hardware,
+            partition,
+            deployment,
+            gpu_count,
+            device_peak: None,
+            budget_bytes: None,
+            runs: Vec::new(),
+            reasons,
+        };
         return (Verdict::Unknown, Basis::Analytical, recommendation);
     }
     let assessed = assess_with_runs(estimate, evidence, runs);

@@ -15,8 +15,8 @@ use crate::error::InputError;
 use crate::estimate::Workload;
 use crate::place;
 use crate::question::Question;
-use crate::resolve::{Overrides, resolve};
 use crate::resolve::legal::{Legal, MAX_BATCH, MAX_FRAMES, legal};
+use crate::resolve::{Overrides, resolve};
 
 /// One combination of the settings that vary.
 pub type Varied = Vec<(String, Value)>;
@@ -316,7 +316,7 @@ impl Variant {
         let overrides = [dedicated.clone(), Overrides { unified_memory: true, ..dedicated }];
         let resolved = overrides.each_ref().map(|overrides| resolve(model, example, request, overrides));
         let [Ok((own, _)), Ok((shared, _))] = &resolved else {
-            return Err(resolved.into_iter().filter_map(Result::err).next().unwrap_or_default());
+            return Err(resolved.into_iter().find_map(Result::err).unwrap_or_default());
         };
         let alike = own == shared;
         let mut budgets = Vec::with_capacity(devices.len());

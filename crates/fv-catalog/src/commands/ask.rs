@@ -245,7 +245,11 @@ impl Work {
 pub(crate) fn model(store: &Store, name: &str) -> Result<Model, Stop> {
     let Some(model) = store.model(name)? else {
         if let Some(device) = store.device(name)? {
-            return Err(Stop::Usage(format!("{:?} is the device {}; name a model, and the device after --hardware", short(name), device.id)));
+            return Err(Stop::Usage(format!(
+                "{:?} is the device {}; name a model, and the device after --hardware",
+                short(name),
+                device.id
+            )));
         }
         return Err(Stop::Usage(unknown("model with capacity facts", name, store.model_ids().into_iter())));
     };

@@ -352,7 +352,11 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     }
     if candidates.is_empty() {
         let messages = refusals.into_iter().map(|(_, message)| message).collect::<Vec<_>>();
-        return Err(Stop::Usage(if messages.is_empty() { "no model has a deployment in that runtime".into() } else { messages.join("\nerror: ") }));
+        return Err(Stop::Usage(if messages.is_empty() {
+            "no model has a deployment in that runtime".into()
+        } else {
+            messages.join("\nerror: ")
+        }));
     }
     for (model, message) in refusals {
         writeln!(context.err, "note: {} is left out: {}", model.id, message.replace("\nerror: ", "; "))?;
@@ -372,7 +376,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
         context.value(&found)?;
     } else {
         let limit = arguments.limit.unwrap_or(LINES);
-        let all = format!("any of {} models", models.len());
+        let all = format!("any of {} model{}", models.len(), if models.len() == 1 { "" } else { "s" });
         let (name, requests) = if one { (models[0].name.as_str(), &requests[..]) } else { (all.as_str(), &[][..]) };
         let asked = render::Asked { model: name, requests, considered, limit };
         context.text(&render::recommendations(&found, &asked, width()))?;
@@ -399,7 +403,10 @@ fn changes_for(
         let overrides = work.asks.overrides(is_unified(device));
         let question = Question { model, example, rules, device: Some(device), asked: limits, overrides: &overrides };
         // Another deployment took the request; this one may not.
-        let Ok(Ok(answer)) = largest(&question, &request, Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false }) else { continue };
+        let Ok(Ok(answer)) = largest(&question, &request, Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false })
+        else {
+            continue;
+        };
         if !answer.changes.is_empty() {
             let (hardware, deployment) = (device.id.clone(), example.id.clone());
             offered.push(PlaceChanges { hardware, deployment, status: answer.status, changes: answer.changes });

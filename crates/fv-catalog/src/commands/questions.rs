@@ -138,7 +138,8 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
         _ => context.text(&render::largest(&result, &Names { model: name, device: Some(&device.name) }, width()))?,
     }
     let some = |extent: &Extent| extent.largest.is_some();
-    let fits = result.answers.iter().any(|answer| if one { answer.status == Verdict::Fits } else { some(&answer.frames) || some(&answer.size) });
+    let fits =
+        result.answers.iter().any(|answer| if one { answer.status == Verdict::Fits } else { some(&answer.frames) || some(&answer.size) });
     required(arguments.require_fit, fits)
 }
 

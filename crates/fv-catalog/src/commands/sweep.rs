@@ -137,7 +137,9 @@ fn varied(text: &str) -> Result<(String, Vec<Value>), String> {
 /// All combinations of the values.
 fn combinations(vary: &[(String, Vec<Value>)]) -> Vec<Varied> {
     vary.iter().fold(vec![Vec::new()], |all, (key, values)| {
-        all.iter().flat_map(|one| values.iter().map(move |value| one.iter().cloned().chain([(key.clone(), value.clone())]).collect())).collect()
+        all.iter()
+            .flat_map(|one| values.iter().map(move |value| one.iter().cloned().chain([(key.clone(), value.clone())]).collect()))
+            .collect()
     })
 }
 
@@ -152,10 +154,9 @@ impl Shape {
     fn of(arguments: &SweepArgs, format: Format) -> Result<Self, Stop> {
         let named = arguments.out.as_ref().and_then(|path| path.extension()).is_some_and(|end| end == "jsonl" || end == "ndjson");
         match format {
-            Format::Csv => Ok(Self::Csv),
             Format::Jsonl => Ok(Self::Jsonl),
             Format::Human if named => Ok(Self::Jsonl),
-            Format::Human => Ok(Self::Csv),
+            Format::Csv | Format::Human => Ok(Self::Csv),
             _ => Err(Stop::Usage("a sweep is written as `--format csv` or `--format jsonl`".into())),
         }
     }
@@ -289,7 +290,11 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
     let mut file = None;
     if let Some(path) = &arguments.out {
         let parameters = parameters(&asked, &chosen, &limits, &rules, arguments, shape);
-        file = Some(if arguments.resume { resumed(path, &parameters, &plan, shape)? } else { begun(path, arguments.force, &parameters, shape)? });
+        file = Some(if arguments.resume {
+            resumed(path, &parameters, &plan, shape)?
+        } else {
+            begun(path, arguments.force, &parameters, shape)?
+        });
     }
     for note in &plan.notes {
         writeln!(context.err, "note: {note}")?;
@@ -352,11 +357,13 @@ fn rows(plan: &Plan<'_>, shape: Shape, done: u64, out: &mut dyn Write) -> Done {
     let mut next = done / devices.max(1);
     while next < requests {
         let end = requests.min(next + at_once);
-        let chunk = (next..end).into_par_iter().map(|request| text(plan, shape, request)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let chunk =
+            (next..end).into_par_iter().map(|request| text(plan, shape, request)).collect::<Result<Vec<_>, _>>().map_err(refused)?;
         for text in chunk {
             // A request that was begun: its first rows are there.
             let from = std::mem::take(&mut skip);
-            let start = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).nth(from.wrapping_sub(1)).unwrap_or(0);
+            let start =
+                text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).nth(from.wrapping_sub(1)).unwrap_or(0);
             out.write_all(&text[start..])?;
         }
         out.flush()?;
@@ -446,8 +453,9 @@ fn begun(path: &Path, force: bool, parameters: &Map<String, Value>, shape: Shape
 fn resumed(path: &Path, parameters: &Map<String, Value>, plan: &Plan<'_>, shape: Shape) -> Result<(fs::File, u64), Stop> {
     let refuse = |why: String| Stop::Usage(format!("{}: {why}", path.display()));
     let note = beside(path);
-    let known = fs::read_to_string(&note)
-        .map_err(|error| refuse(format!("cannot be continued: {} says what the sweep is, and it cannot be read: {error}", note.display())))?;
+    let known = fs::read_to_string(&note).map_err(|error| {
+        refuse(format!("cannot be continued: {} says what the sweep is, and it cannot be read: {error}", note.display()))
+    })?;
     let known: Map<String, Value> = serde_json::from_str(&known).map_err(|error| refuse(format!("{}: {error}", note.display())))?;
     let differs: Vec<&str> = parameters.iter().filter(|(key, value)| known.get(*key) != Some(value)).map(|(key, _)| key.as_str()).collect();
     if !differs.is_empty() {

@@ -1,7 +1,9 @@
 //! The largest clip, the smallest budget, changes and comparisons.
 
 use fv_spec::estimate::{Interval, Reason, Recommendation, StageName, Verdict};
-use fv_spec::questions::{Adapted, Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, OutputEffect, Tried};
+use fv_spec::questions::{
+    Adapted, Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, OutputEffect, Tried,
+};
 
 use super::needs::{first_reason, reasons};
 use super::text::{Line, Text, Tone, cut};
@@ -47,9 +49,12 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
             let words = format!(": the largest of {what}{on} at {}; no length fits at {} x {}", frames(clip), asked.width, asked.height);
             Line::new().add(Tone::Unsure, &size(clip)).plain(&words)
         }
-        (None, None) => {
-            Line::new().add(Tone::Bad, "nothing fits").plain(&format!(": no length of {what} at {} x {}{on}, no size at {}", asked.width, asked.height, count(asked.num_frames)))
-        }
+        (None, None) => Line::new().add(Tone::Bad, "nothing fits").plain(&format!(
+            ": no length of {what} at {} x {}{on}, no size at {}",
+            asked.width,
+            asked.height,
+            count(asked.num_frames)
+        )),
     };
     text.line(line);
     text.blank();
@@ -64,13 +69,18 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
         text.line(Line::new().add(Tone::Strong, "size against length").quiet("  the longest at each size"));
         for clip in &answer.pareto {
             let line = Line::new().right(Tone::Plain, &size(clip), 15).right(Tone::Plain, &frames(clip), 40);
-            let left = clip.margin_bytes.and_then(|margin| u64::try_from(margin).ok()).map_or(String::new(), |left| format!("  {} to spare", gib(left)));
+            let left = clip
+                .margin_bytes
+                .and_then(|margin| u64::try_from(margin).ok())
+                .map_or(String::new(), |left| format!("  {} to spare", gib(left)));
             text.line(line.quiet(&left));
         }
     }
     if let Some(Adapted { change, frames: longest, size: widest }) = &answer.adapted {
         text.blank();
-        text.line(Line::new().add(Tone::Strong, "with the cheapest change of settings").quiet(&format!("  {}", effect(change.output_effect))));
+        text.line(
+            Line::new().add(Tone::Strong, "with the cheapest change of settings").quiet(&format!("  {}", effect(change.output_effect))),
+        );
         text.wrapped(Line::new().plain("  "), Line::new().plain(&change.changes.join("; ")), width);
         text.wrapped(Line::new().plain("  "), Line::new().quiet(&change.arguments), width);
         text.wrapped(Line::new().plain("  "), Line::new().add(Tone::Good, &clips(longest, widest)), width);
@@ -95,7 +105,9 @@ fn notes(text: &mut Text, notes: &[String], width: usize) {
     if !notes.is_empty() {
         text.blank();
         text.heading("assumptions and remarks");
-        notes.iter().for_each(|note| text.item(Line::new().plain(note), width));
+        for note in notes {
+            text.item(Line::new().plain(note), width);
+        }
     }
 }
 
@@ -129,7 +141,8 @@ fn extent(text: &mut Text, title: &str, at: &str, extent: &Extent, shown: impl F
 fn short_limit(limit: &Limit) -> String {
     match (limit.kind, limit.stage, limit.bytes, &limit.tier) {
         (LimitKind::Memory, Some(stage), Some(bytes), Some(tier)) => {
-            let buffer = limit.buffers.first().filter(|_| tier == "device").map_or(String::new(), |buffer| format!("; largest: {}", buffer.name));
+            let buffer =
+                limit.buffers.first().filter(|_| tier == "device").map_or(String::new(), |buffer| format!("; largest: {}", buffer.name));
             format!("{} lacks {} of {tier} memory{buffer}", while_doing(stage.word()), gib(bytes))
         }
         (LimitKind::Family, ..) => "the end of what is legal".to_owned(),
@@ -141,9 +154,15 @@ fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width
     let on = names.device.unwrap_or("the device");
     let some = answer.answers.iter().filter(|answer| answer.frames.largest.is_some() || answer.size.largest.is_some()).count();
     let adapted = answer.answers.iter().filter(|answer| answer.adapted.is_some()).count();
-    let line = Line::new().add(if some > 0 { Tone::Good } else { Tone::Strong }, &format!("{some} of {} deployments", answer.answers.len() + answer.unknown.len()));
+    let line = Line::new().add(
+        if some > 0 { Tone::Good } else { Tone::Strong },
+        &format!("{some} of {} deployments", answer.answers.len() + answer.unknown.len()),
+    );
     let none = answer.answers.len() - some - adapted;
-    text.line(line.plain(&format!(" have a clip that fits on {on}, {adapted} with other settings; {none} have none, {} are unknown", answer.unknown.len())));
+    text.line(line.plain(&format!(
+        " have a clip that fits on {on}, {adapted} with other settings; {none} have none, {} are unknown",
+        answer.unknown.len()
+    )));
     let model = answer.answers.iter().map(|answer| answer.model.chars().count()).max().unwrap_or(0).max(5) + 4;
     let deployment = model + answer.answers.iter().map(|answer| answer.deployment.chars().count()).max().unwrap_or(0).max(10) + 2;
     if !answer.answers.is_empty() {
@@ -215,7 +234,8 @@ pub(super) fn changes(text: &mut Text, title: &str, changes: &[Change], width: u
     text.line(Line::new().add(Tone::Strong, title).quiet("  cheapest first"));
     for change in changes.iter().take(CHANGES) {
         let peak = change.device_peak.map_or(String::new(), |peak| format!(", at most {}", gib(peak.high)));
-        let moved = change.moved_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(", {} moved a request", gib(bytes)));
+        let moved =
+            change.moved_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(", {} moved a request", gib(bytes)));
         let line = Line::new().plain(&change.changes.join("; ")).quiet(&format!("  [{}{peak}{moved}]", effect(change.output_effect)));
         text.item(line, width);
         text.wrapped(Line::new().pad(6), Line::new().quiet(&change.arguments), width);
@@ -233,7 +253,8 @@ pub fn minimum(answer: &Minimum, names: &Names<'_>, width: usize) -> Text {
     let line = match (answer.fits_bytes, answer.uncertain_bytes) {
         (Some(fits), may) => {
             let may = may.filter(|may| *may < fits).map_or(String::new(), |may| format!("; from {} it may", gib(may)));
-            let host = answer.host_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(" and {} of host memory", gib(bytes)));
+            let host =
+                answer.host_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(" and {} of host memory", gib(bytes)));
             Line::new().add(Tone::Good, &gib(fits)).plain(&format!(" of device memory{host}: the least that {what} fits in{may}"))
         }
         (None, _) => Line::new().add(Tone::Strong, "unknown").plain(&format!(": {what}: {}", first_reason(&answer.reasons))),
@@ -284,13 +305,15 @@ pub fn comparison(answer: &Comparison, width: usize) -> Text {
     let rows = &answer.rows;
     let count = |verdict: Verdict| rows.iter().filter(|row| row.status == verdict).count();
     let fits = count(Verdict::Fits);
-    let best = rows.iter().filter(|row| row.status == Verdict::Fits).min_by_key(|row| (highest(row).map(|peak| peak.high), row.budget_bytes));
+    let best =
+        rows.iter().filter(|row| row.status == Verdict::Fits).min_by_key(|row| (highest(row).map(|peak| peak.high), row.budget_bytes));
     let best = best.map_or(String::new(), |row| {
         let need = highest(row).map_or(String::new(), |peak| format!(" with at most {}", gib(peak.high)));
         format!(", the least memory {} ({}) on {}{need}", row.model, row.deployment, row.hardware)
     });
     let line = Line::new().add(if fits > 0 { Tone::Good } else { Tone::Strong }, &format!("{fits} of {} fit", rows.len()));
-    let rest = format!("{best}; {} may, {} do not, {} unknown", count(Verdict::Uncertain), count(Verdict::DoesNotFit), count(Verdict::Unknown));
+    let rest =
+        format!("{best}; {} may, {} do not, {} unknown", count(Verdict::Uncertain), count(Verdict::DoesNotFit), count(Verdict::Unknown));
     text.line(line.plain(&rest));
     text.blank();
     let mut requests: Vec<(String, String)> = Vec::new();
@@ -339,10 +362,9 @@ fn table(text: &mut Text, rows: &[Compared]) {
         let line = line.plain(&row.hardware).pad(verdict).add(tone(row.status), word(row.status));
         let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), number);
         let stage = |name: StageName| size(row.stages.iter().find(|stage| stage.name == name).map(|stage| stage.device.value));
-        let margin = row.margin_bytes.map_or_else(
-            || "-".to_owned(),
-            |margin| format!("{}{}", if margin < 0 { "-" } else { "" }, number(margin.unsigned_abs())),
-        );
+        let margin = row
+            .margin_bytes
+            .map_or_else(|| "-".to_owned(), |margin| format!("{}{}", if margin < 0 { "-" } else { "" }, number(margin.unsigned_abs())));
         let cells = StageName::ALL.map(stage).into_iter().chain([size(row.budget_bytes), margin, size(row.host.required_bytes)]);
         text.line(cells.zip(&columns).fold(line, |line, (cell, column)| line.right(Tone::Plain, &cell, *column)));
     }

@@ -2,8 +2,8 @@
 
 use fv_spec::compiled::{Example, Model};
 
-pub use super::request::{MAX_BATCH, MAX_FRAMES};
 use super::request::{FrameRule, MAX_SIDE, fps, multiples};
+pub use super::request::{MAX_BATCH, MAX_FRAMES};
 use super::{Context, Overrides};
 
 /// The rules of one deployment.
