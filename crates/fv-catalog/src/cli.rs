@@ -354,7 +354,7 @@ impl Context {
     /// Writes findings: for people to the error stream, for machines to the output stream.
     pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
         let Self { global, out, err, color } = self;
-        let stream = if !matches!(global.format, Format::Json | Format::Github | Format::Sarif) { err } else { out };
+        let stream = if matches!(global.format, Format::Json | Format::Github | Format::Sarif) { out } else { err };
         Ok(output::write(global.format, findings, *color, stream)?)
     }
 

@@ -89,7 +89,7 @@ fn sweep_rows(bencher: Bencher) {
     let plan = Plan::new(&deployments, &case.devices, &case.asked, &case.rules, &request, &case.overrides, &axes);
     let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
     let requests = u64::try_from(plan.requests()).unwrap_or(0);
-    bencher.counter(ItemsCount::new(plan.points())).bench_local(|| {
+    bencher.counter(ItemsCount::new(requests * case.devices.len() as u64)).bench_local(|| {
         let mut fits = 0_u32;
         for request in 0..requests {
             let done = plan.rows(request, |row| fits += u32::from(row.status == fv_spec::estimate::Verdict::Fits));

@@ -26,7 +26,7 @@ const BUFFERS: usize = 4;
 
 /// Which parts of an answer are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the question")]
+#[expect(clippy::struct_excessive_bools, reason = "each is one part of an answer")]
 pub struct Wanted {
     /// Whether what may fit counts as fitting.
     pub admit_uncertain: bool,

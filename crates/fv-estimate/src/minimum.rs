@@ -82,7 +82,8 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         fits_gib: fits_bytes.map(in_gib),
         uncertain_bytes,
         host_bytes,
-        stages: stages.collect(),
+        // Without a verdict they are floors, and no budget to go by.
+        stages: if uncertain_bytes.is_some() { stages.collect() } else { Vec::new() },
         checks,
         fixed_cost: offered.fixed.class.clone(),
         devices: Vec::new(),

@@ -376,7 +376,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
         context.value(&found)?;
     } else {
         let limit = arguments.limit.unwrap_or(LINES);
-        let all = format!("any of {} models", models.len());
+        let all = format!("any of {} model{}", models.len(), if models.len() == 1 { "" } else { "s" });
         let (name, requests) = if one { (models[0].name.as_str(), &requests[..]) } else { (all.as_str(), &[][..]) };
         let asked = render::Asked { model: name, requests, considered, limit };
         context.text(&render::recommendations(&found, &asked, width()))?;

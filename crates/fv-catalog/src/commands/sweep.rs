@@ -154,10 +154,9 @@ impl Shape {
     fn of(arguments: &SweepArgs, format: Format) -> Result<Self, Stop> {
         let named = arguments.out.as_ref().and_then(|path| path.extension()).is_some_and(|end| end == "jsonl" || end == "ndjson");
         match format {
-            Format::Csv => Ok(Self::Csv),
             Format::Jsonl => Ok(Self::Jsonl),
             Format::Human if named => Ok(Self::Jsonl),
-            Format::Human => Ok(Self::Csv),
+            Format::Csv | Format::Human => Ok(Self::Csv),
             _ => Err(Stop::Usage("a sweep is written as `--format csv` or `--format jsonl`".into())),
         }
     }
