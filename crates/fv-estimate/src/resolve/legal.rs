@@ -2,7 +2,7 @@
 
 use fv_spec::compiled::{Example, Model};
 
-use super::request::{FrameRule, MAX_SIDE, fps, multiples};
+use super::request::{FrameRule, MAX_SIDE, fps, frame_range, multiples};
 pub use super::request::{MAX_BATCH, MAX_FRAMES};
 use super::{Context, Overrides};
 
@@ -10,6 +10,8 @@ use super::{Context, Overrides};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Legal {
     rule: FrameRule,
+    /// The fewest and the most frames.
+    range: [u32; 2],
     multiples: [u32; 2],
     /// Frames a second, where the model has a frame rate.
     pub fps: Option<f64>,
@@ -20,18 +22,24 @@ pub fn legal(model: &Model, example: &Example) -> Legal {
     let overrides = Overrides::default();
     let context = Context::new(model, example, &overrides);
     // What is wrong with a rate is said when a request is resolved.
-    Legal { rule: FrameRule::of(&context), multiples: multiples(&context), fps: fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0) }
+    Legal {
+        rule: FrameRule::of(&context),
+        range: frame_range(&context),
+        multiples: multiples(&context),
+        fps: fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0),
+    }
 }
 
 impl Legal {
     /// The smallest legal number of frames.
     fn first(&self) -> u32 {
-        if self.rule.rest == 0 { self.rule.step } else { self.rule.rest }
+        let least = if self.rule.rest == 0 { self.rule.step } else { self.rule.rest };
+        least + self.range[0].saturating_sub(least).div_ceil(self.rule.step) * self.rule.step
     }
 
     /// How many frame counts are legal.
     pub fn frame_counts(&self) -> u32 {
-        (MAX_FRAMES - self.first()) / self.rule.step + 1
+        self.range[1].saturating_sub(self.first()) / self.rule.step + 1
     }
 
     /// The legal frame count at a place, from 0.
@@ -46,7 +54,7 @@ impl Legal {
 
     /// Whether a frame count is legal.
     pub fn takes_frames(&self, frames: u32) -> bool {
-        frames <= MAX_FRAMES && frames >= self.first() && self.frames(self.place_of_frames(frames)) == frames
+        (self.first()..=self.range[1]).contains(&frames) && self.frames(self.place_of_frames(frames)) == frames
     }
 
     /// Whether a size is legal.
@@ -90,7 +98,7 @@ mod tests {
     use super::*;
 
     fn wan() -> Legal {
-        Legal { rule: FrameRule { step: 4, rest: 1 }, multiples: [16, 16], fps: Some(16.0) }
+        Legal { rule: FrameRule { step: 4, rest: 1 }, range: [1, MAX_FRAMES], multiples: [16, 16], fps: Some(16.0) }
     }
 
     #[test]
@@ -104,6 +112,9 @@ mod tests {
         assert!(!legal.takes_frames(0) && !legal.takes_frames(16385));
         let h3 = Legal { rule: FrameRule { step: 17, rest: 5 }, ..legal };
         assert_eq!([h3.frames(0), h3.frames(7)], [5, 124]);
+        let bounded = Legal { range: [120, 360], ..h3 };
+        assert_eq!([bounded.frames(0), bounded.frame_counts(), bounded.frames(bounded.frame_counts() - 1)], [124, 14, 345]);
+        assert!(bounded.takes_frames(345) && !bounded.takes_frames(107) && !bounded.takes_frames(362));
         let plain = Legal { rule: FrameRule { step: 1, rest: 0 }, ..legal };
         assert_eq!([plain.frames(0), plain.frames(1), plain.frame_counts()], [1, 2, 16384]);
         assert_eq!(legal.seconds(80), Some(5.0));

@@ -146,6 +146,10 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
 
     sides(context, height, width, errors);
     frames(rule, num_frames, errors);
+    let [fewest, most] = frame_range(context);
+    if (1..=MAX_FRAMES).contains(&num_frames) {
+        bound("frames", num_frames, fewest, most, errors);
+    }
     bound("batch", batch, 1, MAX_BATCH, errors);
     bound("steps", num_inference_steps, 1, MAX_STEPS, errors);
     bound("references", references, 0, MAX_REFERENCES, errors);
@@ -153,7 +157,7 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
         errors.push(InputError::new("invalid-value", format!("guidance: found {guidance_scale}, allowed: a number from 0 to 1000")));
     }
     if context.family() == "minimax_h3" {
-        h3(context, num_frames, references, errors);
+        h3(context, references, errors);
     }
     if context.family() == "wan" {
         bound("text tokens", text_tokens, 1, 512, errors);
@@ -193,16 +197,22 @@ fn default_references(context: &Context<'_>, workload: Option<&str>) -> u32 {
 }
 
 /// What MiniMax H3's pipelines check beyond the form of the frame count.
-fn h3(context: &Context<'_>, num_frames: u32, references: u32, errors: &mut Vec<InputError>) {
+fn h3(context: &Context<'_>, references: u32, errors: &mut Vec<InputError>) {
     match context.example.runtime {
-        // From five to fifteen seconds, and a keyframe at either end: media of the third workflow have sizes of their own.
-        Runtime::Diffusers => {
-            bound("frames", num_frames, 120, 360, errors);
-            bound("references", references, 0, 2, errors);
-        }
-        // Twelve latent frames at least.
-        Runtime::FreeVideo => bound("frames", num_frames, 39, MAX_FRAMES, errors),
+        // A keyframe at either end: media of the third workflow have sizes of their own.
+        Runtime::Diffusers => bound("references", references, 0, 2, errors),
         _ => {}
+    }
+}
+
+/// The fewest and the most frames that a pipeline takes.
+pub(super) fn frame_range(context: &Context<'_>) -> [u32; 2] {
+    match (context.family(), context.example.runtime) {
+        // From five to fifteen seconds.
+        ("minimax_h3", Runtime::Diffusers) => [120, 360],
+        // Twelve latent frames at least.
+        ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
+        _ => [1, MAX_FRAMES],
     }
 }
 
