@@ -139,7 +139,7 @@ fn faults_in_rows_are_findings_with_their_place() {
 fn columns_may_come_in_any_order_and_rows_of_others_are_listed() {
     let text = "\u{feff}device_peak,extra,peak_reserved,peak_alloc,base_alloc,case,stage,component,runtime\r\n\
                 7353466880,x,6692012032,4844014080,256636928,\"(480, 832, 33):bfloat16:tile=False\",decode,wan2.1-vae (encoder+decoder loaded),\r\n\
-                4,x,3,2,1,512x704x161,denoise_forward,ltx-video-2b,diffusers\r\n\
+                4,x,3,2,1,704x1280x93,denoise_forward,cosmos-predict2-2b-dit,diffusers\r\n\
                 4,x,3,2,1,\"(480, 832, 33)b1\",denoise_forward,nobody-knows-it,\r\n\
                 4,x,3,2,1,\"(480, 832, 33)b1:quanto\",denoise_forward,wan2.1-t2v-1.3b-dit,\r\n\
                 4,x,3,2,1,\"(480, 832, 33)b1\",denoise_forward,fastvideo wan2.1-t2v-1.3b-dit,\r\n";
@@ -149,7 +149,7 @@ fn columns_may_come_in_any_order_and_rows_of_others_are_listed() {
     assert!(judged.rows[0].allocated().abs() < 0.001);
     let why: Vec<_> = judged.not_covered.iter().map(|row| (row.line, row.why.as_str())).collect();
     assert_eq!(why.len(), 4, "{why:?}");
-    assert!(why[0].1.contains("ltx_video") && why[1].1.contains("nobody-knows-it") && why[2].1.contains("quanto"), "{why:?}");
+    assert!(why[0].1.contains("cosmos") && why[1].1.contains("nobody-knows-it") && why[2].1.contains("quanto"), "{why:?}");
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -161,7 +161,7 @@ fn the_command_says_what_it_found() {
     let out = run(&["accuracy"]);
     assert!(out.status.success());
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(text.starts_with(&format!("{} rows of 2 file(s) judged", ACCURACY.rows.len())), "{text}");
+    assert!(text.starts_with(&format!("{} rows of 3 file(s) judged", ACCURACY.rows.len())), "{text}");
     assert!(!text.contains("MISSED"), "{text}");
     assert!(run(&["accuracy", "--check"]).status.success());
     let out = run(&["accuracy", "--format", "json"]);
