@@ -355,6 +355,7 @@ fn tile_sizes(family: &str) -> Option<[u32; 4]> {
     match family {
         "wan" | "hunyuan_video" | "mochi" | "minimax_h3" => Some([256, 256, 192, 192]),
         "ltx_video" => Some([512, 512, 448, 448]),
+        "cogvideox" => Some([240, 360, 200, 288]),
         _ => None,
     }
 }
