@@ -50,14 +50,8 @@ pub trait Family: Sync {
 }
 
 /// Every family with rules.
-pub static FAMILIES: [&dyn Family; 6] = [
-    &wan::Wan,
-    &hunyuan_video::HunyuanVideo,
-    &mochi::Mochi,
-    &minimax_h3::MiniMaxH3,
-    &ltx_video::LtxVideo,
-    &cogvideox::CogVideoX,
-];
+pub static FAMILIES: [&dyn Family; 6] =
+    [&wan::Wan, &hunyuan_video::HunyuanVideo, &mochi::Mochi, &minimax_h3::MiniMaxH3, &ltx_video::LtxVideo, &cogvideox::CogVideoX];
 
 /// The family called `id`.
 pub fn find(id: &str) -> Option<&'static dyn Family> {

@@ -1,4 +1,5 @@
-//! A whole request through diffusers' `CogVideoXPipeline` (0.42.1) with `CogVideoXDPMScheduler`. A batch is a list of prompts.
+//! A whole request through diffusers' `CogVideoXPipeline` and `CogVideoXImageToVideoPipeline` (0.42.1) with
+//! `CogVideoXDPMScheduler`. A batch is a list of prompts, and of images.
 
 use fv_spec::authored::Role;
 use fv_spec::compiled::{Example, Model};
@@ -23,6 +24,8 @@ sites! { "cogvideox.diffusers.pipeline":
     ROPE "rotary table" Cache;
     MODEL_INPUT "model input" Activation;
     PREDICTION "prediction in fp32" Activation;
+    PIXELS "image" Activation;
+    IMAGE "image latents" Activation;
     ORIGINAL "predicted sample of the step before" Cache;
     SCHEDULER "scheduler temporaries" Activation;
 }
@@ -60,10 +63,9 @@ impl Parts {
     pub(super) fn lower(&self, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
         let mut p = Builder::new(details);
         let mut residency = Residency::new(self.weights(), settings, &mut p)?;
-        pipeline::uncovered(&mut residency, settings, request, "CogVideoX");
-        if self.dit.in_channels != LATENT_CHANNELS {
-            residency.uncovered(Reason::new("uncovered-request", "no rule covers CogVideoX with an image"));
-        }
+        // Half of the channels are an image's.
+        let image = self.dit.in_channels > LATENT_CHANNELS;
+        pipeline::uncovered(&mut residency, settings, request, "CogVideoX", u32::from(image));
         let act = |role: Role| settings.component(role).map_or(2, |c| bytes_of(c.precision.computed));
         let batch = u64::from(request.batch);
         let guided = settings.guidance != Guidance::None;
@@ -100,6 +102,27 @@ impl Parts {
         let latent_dims = |branches: u64| {
             [("batch", branches * batch), ("frames", frames), ("channels", LATENT_CHANNELS), ("height", height), ("width", width)]
         };
+        let vae_act = act(Role::Vae);
+        let mut images: Vec<Tensor> = Vec::new();
+        if image {
+            // The image, encoded alone and followed by blank frames.
+            let pixels = Map { batch, channels: 3, frames: 1, height: request.height.into(), width: request.width.into(), element };
+            images.push(pixels.alloc(&mut p, &PIXELS));
+            residency.enter(&mut p, Role::Vae);
+            let streams = residency.streams(&mut p, Role::Vae);
+            let coder = Coder { act: vae_act, streams: &streams };
+            let moments = p.list();
+            p.repeat(batch, |p| {
+                let one = Map { batch: 1, ..pixels.of(vae_act) };
+                let (encoded, _) = coder.code(p, one, false, settings.tiling, false);
+                p.keep(moments, encoded);
+            });
+            p.phase("latents");
+            let blank = p.alloc(&IMAGE, &latent_dims(1), element);
+            images.push(p.alloc(&IMAGE, &latent_dims(1), element));
+            p.release(blank);
+            p.release_list(moments);
+        }
         let noise = p.alloc(&LATENTS, &latent_dims(1), element);
         let latents = p.alloc(&LATENTS, &latent_dims(1), element);
         p.release(noise);
@@ -117,7 +140,12 @@ impl Parts {
         p.stage(StageName::Denoising);
         // What a step leaves to the next: its input, the prediction in fp32 of both branches and guided, the predicted sample.
         p.phase("model_input");
-        let input = p.alloc(&MODEL_INPUT, &latent_dims(branches), element);
+        let joined = |p: &mut Builder| {
+            let [batch, frames, _, height, width] = latent_dims(branches);
+            p.alloc(&MODEL_INPUT, &[batch, frames, ("channels", self.dit.in_channels), height, width], element)
+        };
+        let input = joined(&mut p);
+        let image_input = (image && guided).then(|| p.alloc(&MODEL_INPUT, &latent_dims(2), element));
         let prediction = p.alloc(&PREDICTION, &latent_dims(branches), FP32);
         let combined = guided.then(|| p.alloc(&PREDICTION, &latent_dims(1), FP32));
         let original = p.alloc(&ORIGINAL, &latent_dims(1), FP32);
@@ -127,9 +155,17 @@ impl Parts {
         residency.host_during(StageName::Denoising);
         let mut streams = residency.streams(&mut p, Role::Transformer);
         p.repeat_sampled(request.num_inference_steps.into(), 2, 0, |p| {
+            p.phase("model_input");
             if guided {
-                p.phase("model_input");
                 let next = p.alloc(&MODEL_INPUT, &latent_dims(2), element);
+                p.replace(input, next);
+            }
+            if let Some(image_input) = image_input {
+                let next = p.alloc(&MODEL_INPUT, &latent_dims(2), element);
+                p.replace(image_input, next);
+            }
+            if image {
+                let next = joined(p);
                 p.replace(input, next);
             }
             let predicted = forward.emit(p, &mut streams);
@@ -150,12 +186,11 @@ impl Parts {
                 p.release(scaled);
                 p.replace(combined, sum);
             }
-            self.step(p, &latent_dims(1), element, [latents, original]);
+            Self::step(p, &latent_dims(1), element, [latents, original]);
         });
 
         p.stage(StageName::Decoding);
         p.phase("decode_input");
-        let vae_act = act(Role::Vae);
         let latent = Map { batch, channels: LATENT_CHANNELS, frames: latent_frames, height, width, element: vae_act };
         let z = latent.of(element).alloc(&mut p, &LATENTS);
         residency.enter(&mut p, Role::Vae);
@@ -166,14 +201,16 @@ impl Parts {
         p.release(z);
         postprocess(&mut p, map);
         p.release(video);
-        for tensor in prompts.into_iter().chain(rope).chain(combined).chain([latents, input, prediction, original]) {
+        for tensor in
+            prompts.into_iter().chain(rope).chain(images).chain(image_input).chain(combined).chain([latents, input, prediction, original])
+        {
             p.release(tensor);
         }
         residency.finish(p)
     }
 
     /// `CogVideoXDPMScheduler.step` from its second call on: latents and the predicted sample are replaced.
-    fn step(&self, p: &mut Builder, dims: Dims<'_>, element: u64, [latents, original]: [Tensor; 2]) {
+    fn step(p: &mut Builder, dims: Dims<'_>, element: u64, [latents, original]: [Tensor; 2]) {
         p.phase("scheduler");
         let fp32 = |p: &mut Builder| p.alloc(&SCHEDULER, dims, FP32);
         let narrow = |p: &mut Builder| p.alloc(&SCHEDULER, dims, element);
@@ -211,5 +248,30 @@ impl Parts {
         let next = p.alloc(&LATENTS, dims, element);
         p.release(advanced);
         p.replace(latents, next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cogvideox::vae::TILING;
+    use crate::modules::pipeline::testing;
+
+    #[test]
+    fn stages_peak_where_the_recorded_pipelines_do() {
+        let dit = |in_channels, positions| Dit { hidden: 3072, blocks: 3, in_channels, patch_frames: 1, positions };
+        let text = || testing::text();
+        let video = Parts { dit: dit(16, Positions::Rotary), text: text() };
+        let image = Parts { dit: dit(32, Positions::RotaryAndTable), text: text() };
+        for (parts, frames, references, moved, tiling, recorded) in [
+            (&video, 17, 0, false, None, [2_406_565_376, 3_460_211_712, 18_190_615_552]),
+            (&video, 17, 0, true, None, [1_134_377_984, 1_981_201_408, 16_329_057_280]),
+            (&video, 9, 0, false, Some(TILING), [2_406_565_376, 3_022_714_368, 5_347_557_888]),
+            (&image, 9, 1, false, None, [4_502_267_904, 3_137_781_760, 14_355_280_896]),
+        ] {
+            testing::check([480, 720, frames], (226, references), (moved, tiling), recorded, 5, |settings, request| {
+                parts.lower(settings, request, false).expect("a program")
+            });
+        }
     }
 }

@@ -354,11 +354,13 @@ impl Forward {
             patches
         };
         let mut joined = self.states(p, &JOINED, self.all());
+        let fits = [height, width, frames] == TABLE;
         let table = match self.dit.positions {
             Positions::Rotary => None,
-            Positions::Table => Some(self.table(p)),
-            Positions::RotaryAndTable if [height, width, frames] == TABLE => Some(None),
-            Positions::RotaryAndTable => Some(self.table(p)),
+            // The stored table is of the activation's type.
+            Positions::RotaryAndTable if fits => Some(None),
+            Positions::Table if fits => Some(Some(Self::position(p, self.all(), self.dit.hidden, self.act))),
+            Positions::Table | Positions::RotaryAndTable => Some(Some(self.new_table(p))),
         };
         if let Some(table) = table {
             let sum = self.states(p, &JOINED, self.all());
@@ -374,16 +376,15 @@ impl Forward {
         joined
     }
 
-    /// The table of positions in the activation's type: cast from the stored one, or computed anew in fp64 for other extents.
-    fn table(&self, p: &mut Builder) -> Option<Tensor> {
+    fn position(p: &mut Builder, tokens: u64, width: u64, element: u64) -> Tensor {
+        p.alloc(&POSITIONS, &[("positions", tokens), ("width", width)], element)
+    }
+
+    /// The table of positions for other extents than the stored one: computed in fp64, then cast.
+    fn new_table(&self, p: &mut Builder) -> Tensor {
         let [frames, height, width] = self.latent;
         let d = self.dit.hidden;
-        let table = |p: &mut Builder, tokens: u64, width: u64, element: u64| {
-            p.alloc(&POSITIONS, &[("positions", tokens), ("width", width)], element)
-        };
-        if [height, width, frames] == TABLE {
-            return Some(table(p, self.all(), d, self.act));
-        }
+        let table = |p: &mut Builder, tokens: u64, width: u64, element: u64| Self::position(p, tokens, width, element);
         let plane = height * width / PATCH;
         // `get_3d_sincos_pos_embed`: three quarters of the width for rows and columns, one for frames.
         let sides = [(); 2].map(|()| {
@@ -408,7 +409,7 @@ impl Forward {
         p.release(together);
         let narrow = table(p, TABLE_TEXT + frames * plane, d, self.act);
         p.release(joined);
-        Some(narrow)
+        narrow
     }
 
     /// The forward pass; weights come and go as `streams` says, the prediction is the result.

@@ -111,18 +111,18 @@ pub fn tensors() -> Vec<Parameter> {
             residual(list, width, width, spatial);
         }
     };
-    let [first, .., (last, _)] = DOWN;
+    let [first, .., (end, _)] = DOWN;
     convolution(&mut list, RGB, first.0, CUBE);
     levels(&mut list, DOWN, DOWN_BLOCKS, false);
-    middle(&mut list, last, false);
-    norm(&mut list, last, false);
-    convolution(&mut list, last, 2 * LATENT_CHANNELS, CUBE);
-    let [first, .., (last, _)] = UP;
+    middle(&mut list, end, false);
+    norm(&mut list, end, false);
+    convolution(&mut list, end, 2 * LATENT_CHANNELS, CUBE);
+    let [first, .., (end, _)] = UP;
     convolution(&mut list, LATENT_CHANNELS, first.0, CUBE);
     middle(&mut list, first.0, true);
     levels(&mut list, UP, UP_BLOCKS, true);
-    norm(&mut list, last, true);
-    convolution(&mut list, last, RGB, CUBE);
+    norm(&mut list, end, true);
+    convolution(&mut list, end, RGB, CUBE);
     list
 }
 
@@ -157,7 +157,7 @@ impl Coder<'_> {
         let time = if kernel == CUBE { 3 } else { 1 };
         let y = if kernel != PLANE && x.elements() > LARGEST {
             let parts = x.elements() / LARGEST + 1;
-            self.in_parts(p, x, out, kernel, x.frames.div_ceil(parts), time)
+            Self::in_parts(p, x, out, kernel, x.frames.div_ceil(parts), time)
         } else {
             let y = out.alloc(p, site);
             convolution_workspace(p, &WORKSPACE, x, out, kernel);
@@ -170,7 +170,7 @@ impl Coder<'_> {
     }
 
     /// `CogVideoXSafeConv3d`: parts of so many frames. Each but the first is a copy with the last frames of the one before.
-    fn in_parts(&self, p: &mut Builder, x: Map, out: Map, kernel: u64, frames: u64, time: u64) -> Tensor {
+    fn in_parts(p: &mut Builder, x: Map, out: Map, kernel: u64, frames: u64, time: u64) -> Tensor {
         let sizes: Vec<u64> =
             spans(x.frames, frames, frames).into_iter().flat_map(|(size, many)| vec![size; usize::try_from(many).unwrap_or(0)]).collect();
         let border = time - 1;
@@ -501,16 +501,16 @@ impl Coder<'_> {
     /// where there is more than one.
     pub fn code(&self, p: &mut Builder, m: Map, decodes: bool, tiling: Option<Tiling>, sliced: bool) -> (Tensor, Map) {
         if sliced && m.batch > 1 {
-            let slices = p.list();
+            let videos = p.list();
             let mut out = m;
             p.repeat(m.batch, |p| {
-                let (slice, one) = self.code(p, Map { batch: 1, ..m }, decodes, tiling, false);
+                let (video, one) = self.code(p, Map { batch: 1, ..m }, decodes, tiling, false);
                 out = Map { batch: m.batch, ..one };
-                p.keep(slices, slice);
+                p.keep(videos, video);
             });
             p.phase("join_slices");
             let joined = out.alloc(p, &DECODED);
-            p.release_list(slices);
+            p.release_list(videos);
             return (joined, out);
         }
         let scale = if decodes { SPATIAL } else { 1 };
