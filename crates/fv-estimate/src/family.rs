@@ -8,7 +8,7 @@ use fv_spec::request::Request;
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
-use crate::{hunyuan_video, ltx_video, minimax_h3, mochi, wan};
+use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi, wan};
 
 /// A request lowered: its program, and what it needs outside the device.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub trait Family: Sync {
 }
 
 /// Every family with rules.
-pub static FAMILIES: [&dyn Family; 5] =
-    [&wan::Wan, &hunyuan_video::HunyuanVideo, &mochi::Mochi, &minimax_h3::MiniMaxH3, &ltx_video::LtxVideo];
+pub static FAMILIES: [&dyn Family; 6] =
+    [&wan::Wan, &hunyuan_video::HunyuanVideo, &mochi::Mochi, &minimax_h3::MiniMaxH3, &ltx_video::LtxVideo, &cogvideox::CogVideoX];
 
 /// The family called `id`.
 pub fn find(id: &str) -> Option<&'static dyn Family> {

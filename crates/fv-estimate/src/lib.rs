@@ -20,6 +20,7 @@ pub mod budget;
 pub mod caching;
 pub mod calibrate;
 pub mod changes;
+pub mod cogvideox;
 pub mod device;
 pub mod error;
 pub mod estimate;

@@ -59,7 +59,7 @@ impl Parts {
     pub(super) fn lower(&self, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
         let mut p = Builder::new(details);
         let mut residency = Residency::new(self.weights(), settings, &mut p)?;
-        pipeline::uncovered(&mut residency, settings, request, "LTX-Video");
+        pipeline::uncovered(&mut residency, settings, request, "LTX-Video", 0);
         let act = |role: Role| settings.component(role).map_or(2, |c| bytes_of(c.precision.computed));
         let batch = u64::from(request.batch);
         let guided = settings.guidance != Guidance::None;
@@ -187,5 +187,25 @@ impl Parts {
             p.release(tensor);
         }
         residency.finish(p)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::pipeline::testing;
+
+    #[test]
+    fn stages_peak_where_the_recorded_pipelines_do() {
+        let dit = Dit { hidden: 2048, ffn: 8192, heads: 32, blocks: 3 };
+        let parts = Parts { dit, vae: Vae::V090, text: testing::text() };
+        let size = [480, 704, 33];
+        for (moved, recorded) in
+            [(false, [2_456_318_976, 2_656_577_536, 3_592_655_872]), (true, [1_096_866_304, 1_074_429_952, 2_060_412_416])]
+        {
+            testing::check(size, (128, 0), (moved, None), recorded, 5, |settings, request| {
+                parts.lower(settings, request, false).expect("a program")
+            });
+        }
     }
 }

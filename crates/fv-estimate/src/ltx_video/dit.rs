@@ -8,7 +8,7 @@ use fv_spec::compiled::ExpandedComponent;
 
 use super::vae::LATENT_CHANNELS;
 use crate::modules::FP32;
-use crate::modules::parameter::{Group, Parameter, Weights, matrix, plain};
+use crate::modules::parameter::{Group, MAX_BLOCKS, MAX_WIDTH, Parameter, Weights, matrix, plain, within};
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::Attention;
@@ -62,12 +62,14 @@ impl Dit {
     /// Reads a transformer of the catalog. `Err` names what is missing or does not agree.
     pub fn read(component: &ExpandedComponent) -> Result<Self, String> {
         let geometry = component.geometry.as_ref().ok_or("the transformer has no geometry")?;
-        let number =
-            |name: &str| geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"));
+        let number = |name: &str| {
+            let value = geometry.get(name).and_then(serde_json::Value::as_u64).ok_or(format!("transformer geometry lacks {name}"))?;
+            within(&format!("transformer geometry: {name}"), value, MAX_WIDTH)
+        };
         let blocks = component.block_count.ok_or("the transformer has no block_count")?.get();
+        let blocks = within("the transformer: block_count", blocks, MAX_BLOCKS)?;
         let dit = Self { hidden: number("hidden_size")?, ffn: number("ffn_size")?, heads: number("num_attention_heads")?, blocks };
-        let sane = [dit.hidden, dit.ffn, dit.heads].iter().all(|n| (1..=1 << 20).contains(n));
-        if !sane || dit.weights(Role::Transformer).parameters() != component.parameter_count.get() {
+        if dit.weights(Role::Transformer).parameters() != component.parameter_count.get() {
             return Err(format!("{} is not a transformer of LTX-Video", component.component));
         }
         Ok(dit)

@@ -51,6 +51,11 @@ impl Map {
         (self.element != FP32).then(|| self.of(FP32).alloc(p, site))
     }
 
+    /// Its elements.
+    pub fn elements(self) -> u64 {
+        self.positions() * self.channels
+    }
+
     fn positions(self) -> u64 {
         self.batch * self.frames * self.height * self.width
     }

@@ -36,10 +36,10 @@ pub fn components<'a, const N: usize>(
     })
 }
 
-/// What the rules of text-to-video pipelines leave out: images, and attention with materialised scores.
-pub fn uncovered(residency: &mut Residency<'_>, settings: &Settings, request: &Request, family: &str) {
-    if request.references > 0 {
-        let text = format!("no rule covers {family} with an image");
+/// What the rules of these pipelines leave out: another number of images than `images`, and attention with materialised scores.
+pub fn uncovered(residency: &mut Residency<'_>, settings: &Settings, request: &Request, family: &str, images: u32) {
+    if request.references != images {
+        let text = format!("no rule covers this model of {family} with {} images instead of {images}", request.references);
         residency.uncovered(Reason::new("uncovered-request", text));
     }
     if settings.attention == Attention::Math {
@@ -58,4 +58,89 @@ pub fn postprocess(p: &mut Builder, video: Map) {
     let clamped = one.alloc(p, &POSTPROCESSED);
     p.release(moved);
     p.release(clamped);
+}
+
+/// Requests as the recorded pipelines of `tests/data/families` ran them, for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use fv_spec::authored::{Dtype, Role, Runtime};
+    use fv_spec::request::Request;
+
+    use crate::caching;
+    use crate::family::Lowered;
+    use crate::modules::encoder::Encoder;
+    use crate::program::{Model, Sampling};
+    use crate::settings::{Attention, Component, Guidance, Placement, Precision, Settings, Tiling};
+    use crate::storage::Storage;
+
+    /// T5-XXL with two of its blocks.
+    pub(crate) fn text() -> Encoder {
+        Encoder {
+            parameters: 517_494_784,
+            blocks: (2, 192_946_176),
+            hidden: 4096,
+            ffn: 10_240,
+            heads: 64,
+            head: 64,
+            gated: true,
+            tokens: 0,
+            geometry: true,
+            shared_bias: true,
+            masked: false,
+        }
+    }
+
+    /// bf16 throughout, everything resident or moved in and out.
+    fn settings(moved: bool, tiling: Option<Tiling>) -> Settings {
+        let plain = Storage::Plain(Dtype::Bf16);
+        let precision = Precision { stored: plain, computed: Dtype::Bf16, autocast: false, cast_cache: false, keep_fp32: false };
+        let placement = if moved { Placement::Moved { pinned: false } } else { Placement::Resident };
+        Settings {
+            runtime: Runtime::Diffusers,
+            gpu_count: 1,
+            tensor_parallel: 1,
+            sequence_parallel: 1,
+            shard: 1,
+            components: Role::ALL.map(|_| Some(Component { placement, precision })),
+            attention: Attention::Cudnn,
+            fused_rope: false,
+            compile: false,
+            feature_cache: true,
+            tiling,
+            vae_slicing: false,
+            guidance: Guidance::Batched,
+            guidance_delta_kept: false,
+            per_token_timesteps: false,
+            pinned_rounding: false,
+            pinned_host: false,
+            allocator: caching::Config::default(),
+            reported: Vec::new(),
+            unknown: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether the peaks of every stage but loading lie within so many thousandths of the recorded ones: peaks of the first call
+    /// from the first mark of a stage to the last.
+    pub(crate) fn check(
+        [height, width, num_frames]: [u32; 3],
+        (text_tokens, references): (u32, u32),
+        (moved, tiling): (bool, Option<Tiling>),
+        recorded: [u64; 3],
+        thousandths: u64,
+        lower: impl FnOnce(&Settings, &Request) -> Lowered,
+    ) {
+        let request = Request { height, width, num_frames, batch: 1, guidance_scale: 5.0, num_inference_steps: 3, text_tokens, references };
+        let lowered = lower(&settings(moved, tiling), &request);
+        assert!(lowered.uncovered.is_empty(), "{:?}", lowered.uncovered);
+        let run = lowered.program.run(&Model::Caching(caching::Config::default()), Sampling::Ends);
+        let mut found = [0; 4];
+        for (span, peak) in lowered.program.phases().iter().zip(&run.phases) {
+            let stage = span.stage as usize;
+            found[stage] = peak.allocated.max(found[stage]);
+        }
+        for (found, recorded) in found[1..].iter().zip(recorded) {
+            assert!(found.abs_diff(recorded) * 1000 <= recorded * thousandths, "{found} derived, {recorded} recorded, of {:?}", found);
+        }
+    }
 }

@@ -325,7 +325,7 @@ impl Streams {
     }
 
     /// A group of blocks begins.
-    pub fn begin_group(&mut self, p: &mut Builder) {
+    pub fn begin_group(&self, p: &mut Builder) {
         match &self.kind {
             Kind::Blocks { block, current, next, prefetch, group, .. } => {
                 Self::fetch(p, block, *group, if *prefetch { *next } else { *current }, *prefetch);
@@ -352,7 +352,7 @@ impl Streams {
     }
 
     /// A group of blocks ends.
-    pub fn end_group(&mut self, p: &mut Builder) {
+    pub fn end_group(&self, p: &mut Builder) {
         match &self.kind {
             Kind::Blocks { current, next, prefetch, .. } => {
                 p.release_list(*current);
@@ -375,6 +375,31 @@ impl Streams {
             p.repeat_sampled(self.group(), 2, 0, |p| block(p, self));
             self.end_group(p);
         });
+        self.end(p);
+    }
+
+    /// [`run`](Self::run) where the first block does something else than the others: it is told so.
+    pub fn run_first(&mut self, p: &mut Builder, blocks: u64, block: impl Fn(&mut Builder, &Self, bool)) {
+        let all = |p: &mut Builder, streams: &Self, count: u64, first: bool| {
+            if first && count > 0 {
+                block(p, streams, true);
+            }
+            p.repeat_sampled(count.saturating_sub(first.into()), 2, 0, |p| block(p, streams, false));
+        };
+        let resident = self.resident().min(blocks);
+        all(p, self, resident, true);
+        let group = |p: &mut Builder, first: bool| {
+            p.phase("weights_in");
+            self.begin_group(p);
+            all(p, self, self.group(), first);
+            self.end_group(p);
+        };
+        let mut groups = (blocks - resident).div_ceil(self.group());
+        if resident == 0 && groups > 0 {
+            group(p, true);
+            groups -= 1;
+        }
+        p.repeat_sampled(groups, 2, 0, |p| group(p, false));
         self.end(p);
     }
 

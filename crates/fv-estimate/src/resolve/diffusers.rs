@@ -331,9 +331,9 @@ fn components(context: &Context<'_>, offload: Offload, offloaded_by: Provenance,
             Offload::Leaves { pinned } => Placement::Leaf { pinned },
         };
         let (precision, by) = match role {
-            // These families' transformers list modules that stay in fp32.
+            // These families' transformers list modules that stay in fp32; CogVideoX computes a table beside its parameters.
             Role::Transformer | Role::Transformer2 => {
-                (Precision { keep_fp32: matches!(context.family(), "wan" | "minimax_h3"), ..plain(base) }, base_by)
+                (Precision { keep_fp32: matches!(context.family(), "wan" | "minimax_h3" | "cogvideox"), ..plain(base) }, base_by)
             }
             // T5 lists a matrix that stays in fp32 beside fp16.
             Role::TextEncoder | Role::TextEncoder2 => (Precision { keep_fp32: base == Dtype::Fp16, ..plain(base) }, base_by),
@@ -355,6 +355,7 @@ fn tile_sizes(family: &str) -> Option<[u32; 4]> {
     match family {
         "wan" | "hunyuan_video" | "mochi" | "minimax_h3" => Some([256, 256, 192, 192]),
         "ltx_video" => Some([512, 512, 448, 448]),
+        "cogvideox" => Some([240, 360, 200, 288]),
         _ => None,
     }
 }

@@ -169,6 +169,9 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
     } else {
         bound("text tokens", text_tokens, 1, MAX_TEXT, errors);
     }
+    if context.family() == "cogvideox" {
+        cogvideox(context, [height, width], text_tokens, errors);
+    }
     if context.example.runtime == Runtime::FastVideo && batch > 1 {
         notes.push("FastVideo's denoising stage takes more than one video at once only where request batching is enabled".to_owned());
     }
@@ -213,6 +216,25 @@ pub(super) fn frame_range(context: &Context<'_>) -> [u32; 2] {
         // Twelve latent frames at least.
         ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
         _ => [1, MAX_FRAMES],
+    }
+}
+
+/// What a table of positions allows: CogVideoX 2B and the image-to-video model add one of 226 text tokens, and the latter's is
+/// stored for one size (`CogVideoXPatchEmbed`).
+fn cogvideox(context: &Context<'_>, size: [u32; 2], text_tokens: u32, errors: &mut Vec<InputError>) {
+    const TEXT: u32 = 226;
+    const SIZE: [u32; 2] = [480, 720];
+    let image = context.named("i2v") && context.patch()[0] == 1;
+    let small = context.geometry(Role::Transformer, "hidden_size").is_some_and(|width| width < 3072);
+    if image || small {
+        bound("text tokens", text_tokens, TEXT, TEXT, errors);
+    }
+    if image && size != SIZE {
+        let text = format!(
+            "size: found {} x {}, allowed: {} x {}, which its table of positions is stored for",
+            size[0], size[1], SIZE[0], SIZE[1]
+        );
+        errors.push(InputError::new("invalid-size", text));
     }
 }
 

@@ -675,7 +675,7 @@ impl Forward {
             block(p, tiles);
         }
         p.repeat_sampled(resident - first_resident, 2, 0, |p| block(p, None));
-        let mut streamed = |p: &mut Builder, buffer: Option<List>| {
+        let streamed = |p: &mut Builder, buffer: Option<List>| {
             p.phase("weights_in");
             streams.begin_group(p);
             block(p, buffer);
