@@ -192,16 +192,27 @@ fn default_references(context: &Context<'_>, workload: Option<&str>) -> u32 {
     }
 }
 
+/// The fewest and the most frames that a pipeline takes, whatever the form of the count.
+pub(super) fn frame_bounds(context: &Context<'_>) -> [u32; 2] {
+    match (context.family(), context.example.runtime) {
+        // From five to fifteen seconds.
+        ("minimax_h3", Runtime::Diffusers) => [120, 360],
+        // Twelve latent frames at least.
+        ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
+        _ => [1, MAX_FRAMES],
+    }
+}
+
 /// What MiniMax H3's pipelines check beyond the form of the frame count.
 fn h3(context: &Context<'_>, num_frames: u32, references: u32, errors: &mut Vec<InputError>) {
+    let [least, most] = frame_bounds(context);
     match context.example.runtime {
-        // From five to fifteen seconds, and a keyframe at either end: media of the third workflow have sizes of their own.
+        // A keyframe at either end: media of the third workflow have sizes of their own.
         Runtime::Diffusers => {
-            bound("frames", num_frames, 120, 360, errors);
+            bound("frames", num_frames, least, most, errors);
             bound("references", references, 0, 2, errors);
         }
-        // Twelve latent frames at least.
-        Runtime::FreeVideo => bound("frames", num_frames, 39, MAX_FRAMES, errors),
+        Runtime::FreeVideo => bound("frames", num_frames, least, most, errors),
         _ => {}
     }
 }
