@@ -16,7 +16,7 @@ use fv_estimate::{
 use fv_spec::{
     compiled::{Example, Model},
     estimate::{StageName, Verdict},
-    questions::{Clip, Extent, Largest, Minimum, OutputEffect, SweepRow},
+    questions::{Clip, Extent, Largest, LargestAnswer, LimitKind, Minimum, OutputEffect, SweepRow},
     request::{PartialRequest, Request},
 };
 use proptest::prelude::*;
@@ -211,4 +211,31 @@ fn sweep_rows_equal_plain_estimates() {
     sorted.sort();
     sorted.dedup();
     assert_eq!(sorted.len(), keys.len(), "every point once");
+}
+
+/// The catalog of this repository: every deployment has its largest clip, or stands among the unknown.
+#[test]
+fn the_largest_on_a_card_lists_every_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new(fv_tests::program());
+    command.args(["largest", "--hardware", "rtx-3060-12gb", "--format", "json"]).current_dir(folder.path()).env_remove("FV_CATALOG");
+    let done = command.output().expect("the program starts");
+    assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
+    let answer: LargestAnswer = serde_json::from_slice(&done.stdout).expect("JSON");
+    let mut listed: Vec<(String, String)> = answer.answers.iter().map(|one| (one.model.clone(), one.deployment.clone())).collect();
+    listed.extend(answer.unknown.iter().map(|one| (one.model.clone(), one.deployment.clone())));
+    listed.sort();
+    let models = CATALOG.models.values();
+    let mut all: Vec<(String, String)> =
+        models.flat_map(|model| model.examples.iter().map(|example| (model.id.clone(), example.id.clone()))).collect();
+    all.sort();
+    assert_eq!(listed, all);
+    assert!(answer.unknown.iter().all(|one| !one.reasons.is_empty()));
+    for one in &answer.answers {
+        let (frames, size) = one.adapted.as_ref().map_or((&one.frames, &one.size), |adapted| (&adapted.frames, &adapted.size));
+        for extent in [frames, size] {
+            assert!(extent.next.is_some() || extent.limit.kind == LimitKind::Family, "{one:?}");
+            assert!(!extent.limit.message.is_empty(), "{one:?}");
+        }
+    }
 }

@@ -247,7 +247,7 @@ const MOST_ERRORS: usize = 20;
 /// The legal frame counts in a range.
 fn in_range(range: Range, legal: &Legal) -> impl Iterator<Item = u32> + use<> {
     let legal = *legal;
-    let (first, last) = (range.first, range.last.min(legal.frames(legal.frame_counts() - 1)));
+    let (first, last) = (range.first, range.last.min(legal.frames(legal.frame_counts().saturating_sub(1))));
     let start = legal.place_of_frames(first);
     let all = (start..legal.frame_counts()).map(move |place| legal.frames(place)).take_while(move |frames| *frames <= last);
     all.filter(move |frames| *frames >= first && range.step.is_none_or(|step| (frames - first).is_multiple_of(step.max(1))))

@@ -2,16 +2,17 @@
 
 use fv_spec::compiled::{Example, Model};
 
-use super::request::{FrameRule, MAX_SIDE, fps, frame_range, multiples};
+use super::request::{FrameRule, MAX_SIDE, fps, frame_bounds, multiples};
 pub use super::request::{MAX_BATCH, MAX_FRAMES};
 use super::{Context, Overrides};
 
 /// The rules of one deployment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Legal {
-    rule: FrameRule,
-    /// The fewest and the most frames.
-    range: [u32; 2],
+    /// The smallest and the largest frame count, and from one to the next.
+    first: u32,
+    last: u32,
+    step: u32,
     multiples: [u32; 2],
     /// Frames a second, where the model has a frame rate.
     pub fps: Option<f64>,
@@ -22,39 +23,35 @@ pub fn legal(model: &Model, example: &Example) -> Legal {
     let overrides = Overrides::default();
     let context = Context::new(model, example, &overrides);
     // What is wrong with a rate is said when a request is resolved.
-    Legal {
-        rule: FrameRule::of(&context),
-        range: frame_range(&context),
-        multiples: multiples(&context),
-        fps: fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0),
-    }
+    let fps = fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0);
+    Legal::new(FrameRule::of(&context), frame_bounds(&context), multiples(&context), fps)
 }
 
 impl Legal {
-    /// The smallest legal number of frames.
-    fn first(&self) -> u32 {
-        let least = if self.rule.rest == 0 { self.rule.step } else { self.rule.rest };
-        least + self.range[0].saturating_sub(least).div_ceil(self.rule.step) * self.rule.step
+    fn new(FrameRule { step, rest }: FrameRule, [least, most]: [u32; 2], multiples: [u32; 2], fps: Option<f64>) -> Self {
+        let first = if rest == 0 { step } else { rest };
+        let first = first + least.saturating_sub(first).div_ceil(step) * step;
+        Self { first, last: most, step, multiples, fps }
     }
 
     /// How many frame counts are legal.
     pub fn frame_counts(&self) -> u32 {
-        self.range[1].saturating_sub(self.first()) / self.rule.step + 1
+        self.last.checked_sub(self.first).map_or(0, |rest| rest / self.step + 1)
     }
 
     /// The legal frame count at a place, from 0.
     pub fn frames(&self, place: u32) -> u32 {
-        self.first().saturating_add(place.saturating_mul(self.rule.step))
+        self.first.saturating_add(place.saturating_mul(self.step))
     }
 
     /// The place of a legal frame count; of others, that of the next smaller.
     pub fn place_of_frames(&self, frames: u32) -> u32 {
-        frames.saturating_sub(self.first()) / self.rule.step
+        frames.saturating_sub(self.first) / self.step
     }
 
     /// Whether a frame count is legal.
     pub fn takes_frames(&self, frames: u32) -> bool {
-        (self.first()..=self.range[1]).contains(&frames) && self.frames(self.place_of_frames(frames)) == frames
+        (self.first..=self.last).contains(&frames) && self.frames(self.place_of_frames(frames)) == frames
     }
 
     /// Whether a size is legal.
@@ -89,7 +86,7 @@ impl Legal {
 
     /// The largest legal side and frame count, in words.
     pub fn most(&self) -> String {
-        format!("at most {MAX_SIDE} pixels a side and {} frames", self.frames(self.frame_counts() - 1))
+        format!("at most {MAX_SIDE} pixels a side and {} frames", self.frames(self.frame_counts().saturating_sub(1)))
     }
 }
 
@@ -98,7 +95,7 @@ mod tests {
     use super::*;
 
     fn wan() -> Legal {
-        Legal { rule: FrameRule { step: 4, rest: 1 }, range: [1, MAX_FRAMES], multiples: [16, 16], fps: Some(16.0) }
+        Legal::new(FrameRule { step: 4, rest: 1 }, [1, MAX_FRAMES], [16, 16], Some(16.0))
     }
 
     #[test]
@@ -110,12 +107,10 @@ mod tests {
             assert!(legal.takes_frames(legal.frames(place)) && !legal.takes_frames(legal.frames(place) + 1));
         }
         assert!(!legal.takes_frames(0) && !legal.takes_frames(16385));
-        let h3 = Legal { rule: FrameRule { step: 17, rest: 5 }, ..legal };
-        assert_eq!([h3.frames(0), h3.frames(7)], [5, 124]);
-        let bounded = Legal { range: [120, 360], ..h3 };
-        assert_eq!([bounded.frames(0), bounded.frame_counts(), bounded.frames(bounded.frame_counts() - 1)], [124, 14, 345]);
-        assert!(bounded.takes_frames(345) && !bounded.takes_frames(107) && !bounded.takes_frames(362));
-        let plain = Legal { rule: FrameRule { step: 1, rest: 0 }, ..legal };
+        let h3 = Legal::new(FrameRule { step: 17, rest: 5 }, [120, 360], [16, 16], None);
+        assert_eq!([h3.frames(0), h3.frames(h3.frame_counts() - 1)], [124, 345]);
+        assert!(h3.takes_frames(141) && !h3.takes_frames(107) && !h3.takes_frames(362));
+        let plain = Legal::new(FrameRule { step: 1, rest: 0 }, [1, MAX_FRAMES], [16, 16], None);
         assert_eq!([plain.frames(0), plain.frames(1), plain.frame_counts()], [1, 2, 16384]);
         assert_eq!(legal.seconds(80), Some(5.0));
     }

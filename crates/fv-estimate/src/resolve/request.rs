@@ -146,7 +146,7 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
 
     sides(context, height, width, errors);
     frames(rule, num_frames, errors);
-    let [fewest, most] = frame_range(context);
+    let [fewest, most] = frame_bounds(context);
     if (1..=MAX_FRAMES).contains(&num_frames) {
         bound("frames", num_frames, fewest, most, errors);
     }
@@ -199,22 +199,22 @@ fn default_references(context: &Context<'_>, workload: Option<&str>) -> u32 {
     }
 }
 
-/// What MiniMax H3's pipelines check beyond the form of the frame count.
-fn h3(context: &Context<'_>, references: u32, errors: &mut Vec<InputError>) {
-    if context.example.runtime == Runtime::Diffusers {
-        // A keyframe at either end: media of the third workflow have sizes of their own.
-        bound("references", references, 0, 2, errors);
-    }
-}
-
-/// The fewest and the most frames that a pipeline takes.
-pub(super) fn frame_range(context: &Context<'_>) -> [u32; 2] {
+/// The fewest and the most frames that a pipeline takes, whatever the form of the count.
+pub(super) fn frame_bounds(context: &Context<'_>) -> [u32; 2] {
     match (context.family(), context.example.runtime) {
         // From five to fifteen seconds.
         ("minimax_h3", Runtime::Diffusers) => [120, 360],
         // Twelve latent frames at least.
         ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
         _ => [1, MAX_FRAMES],
+    }
+}
+
+/// What MiniMax H3's pipelines check beyond the form of the frame count.
+fn h3(context: &Context<'_>, references: u32, errors: &mut Vec<InputError>) {
+    if context.example.runtime == Runtime::Diffusers {
+        // A keyframe at either end: media of the third workflow have sizes of their own.
+        bound("references", references, 0, 2, errors);
     }
 }
 
