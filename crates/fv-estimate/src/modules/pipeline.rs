@@ -140,7 +140,7 @@ pub(crate) mod testing {
             found[stage] = peak.allocated.max(found[stage]);
         }
         for (found, recorded) in found[1..].iter().zip(recorded) {
-            assert!(found.abs_diff(recorded) * 1000 <= recorded * thousandths, "{found} derived, {recorded} recorded, of {:?}", found);
+            assert!(found.abs_diff(recorded) * 1000 <= recorded * thousandths, "{found} derived, {recorded} recorded");
         }
     }
 }
