@@ -9,7 +9,7 @@ use fv_spec::compiled::ExpandedComponent;
 
 use crate::modules::FP32;
 use crate::modules::maps::{Map, convolution_workspace};
-use crate::modules::parameter::{Group, Parameter, Weights, kept, matrix, plain};
+use crate::modules::parameter::{Group, MAX_BLOCKS, MAX_WIDTH, Parameter, Weights, kept, matrix, plain, within};
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::Attention;
@@ -89,9 +89,10 @@ impl Dit {
     /// Reads a transformer of the catalog. `Err` names what is missing or does not agree.
     pub fn read(component: &ExpandedComponent) -> Result<Self, String> {
         let geometry = component.geometry.as_ref().ok_or("the transformer has no geometry")?;
-        let hidden = geometry.get("hidden_size").and_then(serde_json::Value::as_u64).filter(|n| (1..=1 << 20).contains(n));
-        let hidden = hidden.ok_or("transformer geometry lacks hidden_size")?;
+        let hidden = geometry.get("hidden_size").and_then(serde_json::Value::as_u64).ok_or("transformer geometry lacks hidden_size")?;
+        let hidden = within("transformer geometry: hidden_size", hidden, MAX_WIDTH)?;
         let blocks = component.block_count.ok_or("the transformer has no block_count")?.get();
+        let blocks = within("the transformer: block_count", blocks, MAX_BLOCKS)?;
         let published =
             [(16, 1, Positions::Table), (16, 1, Positions::Rotary), (32, 1, Positions::RotaryAndTable), (16, 2, Positions::Rotary)];
         published
