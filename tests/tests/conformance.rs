@@ -263,10 +263,13 @@ fn kept(vectors_file: &str, answers_file: &str, key: &str, least: usize) {
     assert_eq!(names.len(), vectors.len(), "names are unique");
     assert!(vectors.len() >= least, "{} vectors", vectors.len());
 
-    let lines: Vec<String> = vectors
-        .iter()
-        .map(|v| format!("{{\"vector\":{},\"{key}\":{}}}", serde_json::to_string(&v.name).expect("JSON"), answer(&catalog, v)))
-        .collect();
+    let line = |v: &Vector| format!("{{\"vector\":{},\"{key}\":{}}}", serde_json::to_string(&v.name).expect("JSON"), answer(&catalog, v));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let lines: Vec<String> = std::thread::scope(|scope| {
+        let parts = vectors.chunks(vectors.len().div_ceil(threads));
+        let working: Vec<_> = parts.map(|part| scope.spawn(|| part.iter().map(line).collect::<Vec<_>>())).collect();
+        working.into_iter().flat_map(|part| part.join().expect("no panic")).collect()
+    });
     let path = folder.join(answers_file);
     if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
         std::fs::write(&path, lines.join("\n") + "\n").expect("written");
