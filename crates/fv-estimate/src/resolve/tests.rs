@@ -131,7 +131,8 @@ fn every_wan_deployment_is_known() {
                 let open = match example.runtime {
                     Runtime::FastVideo => model.id == "fasth3-trim" || example.id == "fastvideo-4gpu",
                     Runtime::Diffusers => {
-                        let covered = ["hunyuan_video", "mochi", "ltx_video", "minimax_h3"].contains(&model.memory_rules.as_str());
+                        let covered =
+                            ["hunyuan_video", "mochi", "ltx_video", "cogvideox", "minimax_h3"].contains(&model.memory_rules.as_str());
                         !covered && example.base_config["generator"]["pipeline"]["vae_tiling"] == json!(true)
                     }
                     Runtime::FreeVideo | Runtime::FvRun => true,
