@@ -111,13 +111,15 @@ struct Side {
     verdict: Verdict,
     /// Of the stage that is shortest of memory: bytes missing.
     short: Option<(u128, StageName)>,
-    /// Of the stage that may be short of memory: the most and the least.
-    close: Option<(u128, u128, StageName)>,
+    /// Of the stage that may be short of memory: the most.
+    close: Option<(u128, StageName)>,
+    /// The least that any stage can do with.
+    least: u128,
 }
 
 impl Side {
     fn new() -> Self {
-        Self { verdict: Verdict::Fits, short: None, close: None }
+        Self { verdict: Verdict::Fits, short: None, close: None, least: 0 }
     }
 
     fn add(&mut self, verdict: Verdict) {
@@ -131,20 +133,21 @@ impl Side {
         }
     }
 
-    fn close(&mut self, most: u128, least: u128, stage: StageName) {
+    fn close(&mut self, most: u128, stage: StageName) {
         self.add(Verdict::Uncertain);
-        if self.close.is_none_or(|(other, ..)| most > other) {
-            self.close = Some((most, least, stage));
+        if self.close.is_none_or(|(other, _)| most > other) {
+            self.close = Some((most, stage));
         }
     }
 
     /// Compares what a stage needs with what there is.
     fn compare(&mut self, least: u128, most: u128, limit: u64, stage: StageName) {
         let limit = u128::from(limit);
+        self.least = self.least.max(least);
         if least > limit {
             self.missing(least - limit, stage);
         } else if most > limit {
-            self.close(most, least, stage);
+            self.close(most, stage);
         }
     }
 }
@@ -283,9 +286,12 @@ fn explain_cap(allocator: &Side, cap: Option<u64>, reasons: &mut Vec<Reason>) {
     let cap = gib(cap.unwrap_or(0).into());
     let message = if let Some((bytes, stage)) = allocator.short {
         format!("{} needs at least {} more than the {cap} that the process lets its allocator take", stage.word(), gib(bytes))
-    } else if let Some((most, least, stage)) = allocator.close {
-        let (least, most) = (gib(least), gib(most));
-        format!("{} takes between {least} and {most} of the {cap} that the process lets its allocator take", stage.word())
+    } else if let Some((most, stage)) = allocator.close {
+        let (least, most) = (gib(allocator.least), gib(most));
+        format!(
+            "between {least} and {most} are needed, most of it in {}, of the {cap} that the process lets its allocator take",
+            stage.word()
+        )
     } else {
         return;
     };
@@ -303,12 +309,12 @@ fn explain(device: &Side, host: &Side, budget: &Budget, host_required: u128, rea
             limit(budget.budget_bytes)
         );
         reasons.push(Reason::new("exceeds-budget", message));
-    } else if let Some((most, least, stage)) = device.close {
+    } else if let Some((most, stage)) = device.close {
         let message = format!(
-            "{} needs between {} and {} of device memory, and the budget is {} ({source}): fragmentation decides, or what is known only as a range",
-            stage.word(),
-            gib(least),
+            "between {} and {} of device memory are needed, most of it in {}, and the budget is {} ({source}): fragmentation decides, or what is known only as a range",
+            gib(device.least),
             gib(most),
+            stage.word(),
             limit(budget.budget_bytes)
         );
         reasons.push(Reason::new("between-allocated-and-reserved", message));
@@ -322,12 +328,12 @@ fn explain(device: &Side, host: &Side, budget: &Budget, host_required: u128, rea
                 limit(budget.pool_bytes)
             );
             reasons.push(Reason::new("exceeds-pool", message));
-        } else if let Some((most, least, stage)) = host.close {
+        } else if let Some((most, stage)) = host.close {
             let message = format!(
-                "{} needs between {} and {} of the pool of {} that device and host share",
-                stage.word(),
-                gib(least),
+                "between {} and {} are needed, most of it in {}, of the pool of {} that device and host share",
+                gib(host.least),
                 gib(most),
+                stage.word(),
                 limit(budget.pool_bytes)
             );
             reasons.push(Reason::new("pool-uncertain", message));

@@ -382,6 +382,9 @@ fn rules(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>)
                     ));
                 }
             }
+            if let Some(wrong) = spread_wrong(&entry.id, coefficient.value) {
+                findings.push(at.finding(Code::OutOfRange, at.value(&["value".into()]), "no spread", wrong));
+            }
             if !ids.insert(entry.id.clone()) {
                 let message = format!("coefficient `{}` is defined in two files", yaml::short(&entry.id));
                 findings.push(at.finding(Code::DuplicateId, entry.key.clone(), "defined elsewhere too", message));
@@ -390,6 +393,18 @@ fn rules(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>)
         }
     }
     RulesFile { version: VERSION, coefficients }
+}
+
+/// What is wrong with a coefficient that says how far measured peaks lie from derived ones: a ratio to one, below it at the low
+/// end and above it at the high one.
+fn spread_wrong(id: &str, value: f64) -> Option<String> {
+    id.strip_prefix("spread-")?;
+    let allowed = match ["allocated-high", "reserved-high", "reserved-low"].into_iter().find(|end| id.ends_with(&format!("-{end}"))) {
+        Some("reserved-low") => (!(0.0..=1.0).contains(&value)).then_some("a ratio from 0 to 1"),
+        Some(_) => (!(1.0..=100.0).contains(&value)).then_some("a ratio from 1 to 100"),
+        None => Some("ids that end in allocated-high, reserved-high or reserved-low"),
+    };
+    allowed.map(|allowed| format!("`{}`: found {value}, allowed: {allowed}", yaml::short(id)))
 }
 
 fn coverage(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) {

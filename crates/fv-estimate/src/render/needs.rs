@@ -70,8 +70,9 @@ pub(super) fn sentence(estimate: &Estimate, names: &Names<'_>) -> String {
             format!("{what} needs {} of {}{on}{}", gib(need.value), gib(budget), spare.unwrap_or_default())
         }
         (Verdict::Uncertain, Some((need, budget))) => {
-            let ends = |stage: &Stage| Some((device(stage)?.high, least(stage)?));
-            let (highest, lowest) = estimate.stages.iter().filter_map(ends).max().unwrap_or((need.high, need.low));
+            // The stage that needs most at its worst need not be the one that needs most at least.
+            let highest = estimate.stages.iter().filter_map(device).map(|peak| peak.high).max().unwrap_or(need.high);
+            let lowest = estimate.stages.iter().filter_map(least).max().unwrap_or(need.low);
             let short = left.filter(|left| *left < 0).map(|left| format!(", up to {} short", gib(saturated(left))));
             format!("{what} needs between {} and {} of {}{on}{}", gib(lowest), gib(highest), gib(budget), short.unwrap_or_default())
         }

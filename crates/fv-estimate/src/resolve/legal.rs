@@ -2,7 +2,7 @@
 
 use fv_spec::compiled::{Example, Model};
 
-use super::request::{FrameRule, MAX_SIDE, fps, frame_bounds, multiples};
+use super::request::{FrameRule, MAX_SIDE, fps, frame_bounds, multiples, only_size};
 pub use super::request::{MAX_BATCH, MAX_FRAMES};
 use super::{Context, Overrides};
 
@@ -14,6 +14,8 @@ pub struct Legal {
     last: u32,
     step: u32,
     multiples: [u32; 2],
+    /// The one size, where there is but one.
+    only: Option<[u32; 2]>,
     /// Frames a second, where the model has a frame rate.
     pub fps: Option<f64>,
 }
@@ -24,14 +26,14 @@ pub fn legal(model: &Model, example: &Example) -> Legal {
     let context = Context::new(model, example, &overrides);
     // What is wrong with a rate is said when a request is resolved.
     let fps = fps(&context, &mut Vec::new()).filter(|fps| *fps > 0.0);
-    Legal::new(FrameRule::of(&context), frame_bounds(&context), multiples(&context), fps)
+    Legal { only: only_size(&context), ..Legal::new(FrameRule::of(&context), frame_bounds(&context), multiples(&context), fps) }
 }
 
 impl Legal {
     fn new(FrameRule { step, rest }: FrameRule, [least, most]: [u32; 2], multiples: [u32; 2], fps: Option<f64>) -> Self {
         let first = if rest == 0 { step } else { rest };
         let first = first + least.saturating_sub(first).div_ceil(step) * step;
-        Self { first, last: most, step, multiples, fps }
+        Self { first, last: most, step, multiples, only: None, fps }
     }
 
     /// How many frame counts are legal.
@@ -57,12 +59,15 @@ impl Legal {
     /// Whether a size is legal.
     pub fn takes_size(&self, height: u32, width: u32) -> bool {
         let side = |side: u32, multiple: u32| (1..=MAX_SIDE).contains(&side) && side.is_multiple_of(multiple);
-        side(height, self.multiples[0]) && side(width, self.multiples[1])
+        side(height, self.multiples[0]) && side(width, self.multiples[1]) && self.only.is_none_or(|only| only == [height, width])
     }
 
     /// Sizes with the sides of `height` x `width` in the same ratio, as nearly as multiples allow, from small to large. The
     /// shorter side takes every legal value; a legal `height` x `width` is one of them.
     pub fn sizes(&self, height: u32, width: u32) -> Vec<[u32; 2]> {
+        if let Some(only) = self.only {
+            return vec![only];
+        }
         let tall = height > width;
         let ([short, long], [step, other]) =
             if tall { ([width, height], [self.multiples[1], self.multiples[0]]) } else { ([height, width], self.multiples) };

@@ -218,21 +218,23 @@ fn h3(context: &Context<'_>, references: u32, errors: &mut Vec<InputError>) {
     }
 }
 
+/// The one height and width that a model takes, where there is but one.
+pub(super) fn only_size(context: &Context<'_>) -> Option<[u32; 2]> {
+    (context.family() == "cogvideox" && context.named("i2v") && context.patch()[0] == 1).then_some([480, 720])
+}
+
 /// What a table of positions allows: CogVideoX 2B and the image-to-video model add one of 226 text tokens, and the latter's is
 /// stored for one size (`CogVideoXPatchEmbed`).
 fn cogvideox(context: &Context<'_>, size: [u32; 2], text_tokens: u32, errors: &mut Vec<InputError>) {
     const TEXT: u32 = 226;
-    const SIZE: [u32; 2] = [480, 720];
-    let image = context.named("i2v") && context.patch()[0] == 1;
     let small = context.geometry(Role::Transformer, "hidden_size").is_some_and(|width| width < 3072);
-    if image || small {
+    let only = only_size(context);
+    if only.is_some() || small {
         bound("text tokens", text_tokens, TEXT, TEXT, errors);
     }
-    if image && size != SIZE {
-        let text = format!(
-            "size: found {} x {}, allowed: {} x {}, which its table of positions is stored for",
-            size[0], size[1], SIZE[0], SIZE[1]
-        );
+    if let Some([height, width]) = only.filter(|only| *only != size) {
+        let text =
+            format!("size: found {} x {}, allowed: {height} x {width}, which its table of positions is stored for", size[0], size[1]);
         errors.push(InputError::new("invalid-size", text));
     }
 }
