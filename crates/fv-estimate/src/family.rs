@@ -1,6 +1,6 @@
 //! The families of models that rules exist for. A family is one module; [`FAMILIES`] is the list.
 
-use fv_spec::authored::Role;
+use fv_spec::authored::{Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::{HostBytes, Reason};
 use fv_spec::request::Request;
@@ -27,6 +27,9 @@ pub struct Lowered {
 pub trait Family: Sync {
     /// The value of `memory_rules`.
     fn id(&self) -> &'static str;
+
+    /// The runtimes that it has rules for.
+    fn runtimes(&self) -> &'static [Runtime];
 
     /// Lowers a request under the runtime of `settings`; `details` keeps what reports of single buffers need. `None` where no
     /// rule covers that runtime.

@@ -26,6 +26,10 @@ impl Family for CogVideoX {
         "cogvideox"
     }
 
+    fn runtimes(&self) -> &'static [Runtime] {
+        &[Runtime::Diffusers]
+    }
+
     fn lower(
         &self,
         model: &Model,

@@ -27,6 +27,10 @@ impl Family for HunyuanVideo {
         "hunyuan_video"
     }
 
+    fn runtimes(&self) -> &'static [Runtime] {
+        &[Runtime::Diffusers]
+    }
+
     fn lower(
         &self,
         model: &Model,

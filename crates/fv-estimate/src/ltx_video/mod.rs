@@ -26,6 +26,10 @@ impl Family for LtxVideo {
         "ltx_video"
     }
 
+    fn runtimes(&self) -> &'static [Runtime] {
+        &[Runtime::Diffusers]
+    }
+
     fn lower(
         &self,
         model: &Model,

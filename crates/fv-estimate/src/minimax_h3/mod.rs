@@ -37,6 +37,10 @@ impl Family for MiniMaxH3 {
         "minimax_h3"
     }
 
+    fn runtimes(&self) -> &'static [Runtime] {
+        &[Runtime::Diffusers, Runtime::FastVideo, Runtime::FreeVideo]
+    }
+
     fn lower(
         &self,
         model: &Model,

@@ -1,7 +1,7 @@
 //! What is known of a model without a rule: which weights are on the device in each stage, and the decoded video. A floor, and
 //! never a verdict: every activation is missing, and each component's is named.
 
-use fv_spec::authored::Role;
+use fv_spec::authored::{Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::{Reason, StageName};
 use fv_spec::request::Request;
@@ -45,6 +45,12 @@ pub fn lower(model: &Model, example: &Example, settings: &Settings, request: &Re
     let mut residency = Residency::with_unlike(all, settings, &mut p)?;
     load_stage(&mut p, &mut residency);
     let (family, runtime) = (&model.memory_rules, settings.runtime.word());
+    let covered = crate::family::find(family).map_or(&[] as &[Runtime], |family| family.runtimes());
+    if let Some(other) = model.examples.iter().find(|example| covered.contains(&example.runtime)) {
+        let (id, other) = (&other.id, other.runtime.word());
+        let text = format!("no memory rule covers {family} x {runtime}; the family has rules for {other}: try --deployment {id}");
+        residency.uncovered(Reason::new("uncovered-family", text));
+    }
     for role in &roles {
         let text = format!("no memory rule covers {family} x {runtime}: what the {} computes with is unknown", role.word());
         residency.uncovered(Reason::new("uncovered-family", text));

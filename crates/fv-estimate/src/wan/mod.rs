@@ -37,6 +37,10 @@ impl Family for Wan {
         "wan"
     }
 
+    fn runtimes(&self) -> &'static [Runtime] {
+        &[Runtime::Diffusers, Runtime::FastVideo]
+    }
+
     fn lower(
         &self,
         model: &Model,
