@@ -14,6 +14,7 @@ use super::vae::{self, Coder};
 use crate::family::Lowered;
 use crate::modules::encoder::{self, Encoder};
 use crate::modules::parameter::Weights;
+use crate::modules::pipeline;
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, sites};
@@ -39,10 +40,7 @@ pub(super) fn lower(
     request: &Request,
     details: bool,
 ) -> Result<Lowered, Vec<Reason>> {
-    let component = |role: Role| {
-        let found = example.components.get(&role).or_else(|| model.components.get(&role));
-        found.ok_or_else(|| vec![Reason::new("missing-component", format!("the model has no {}", role.word()))])
-    };
+    let component = |role: Role| pipeline::component(model, example, role);
     let geometry = |text: String| vec![Reason::new("missing-geometry", text)];
     let dit = Dit::read(component(Role::Transformer)?).map_err(geometry)?;
     vae::check(component(Role::Vae)?).map_err(geometry)?;
@@ -164,15 +162,8 @@ pub(super) fn lower(
         [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
     let [channels, frames, height, width] = video;
     let decoded = if settings.vae_slicing && batch > 1 {
-        let videos = p.list();
-        p.repeat(batch, |p| {
-            let one = coder.decode(p, Latent { batch: 1, ..latent });
-            p.keep(videos, one);
-        });
-        p.phase("decode_output");
-        let joined = p.alloc(&DECODED, &[("batch", batch), channels, frames, height, width], coder.act);
-        p.release_list(videos);
-        joined
+        let joined = [("batch", batch), channels, frames, height, width];
+        pipeline::in_slices(&mut p, batch, (&DECODED, &joined, coder.act), |p| coder.decode(p, Latent { batch: 1, ..latent }))
     } else {
         coder.decode(&mut p, latent)
     };

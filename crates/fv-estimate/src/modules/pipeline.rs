@@ -7,7 +7,7 @@ use fv_spec::request::Request;
 
 use super::maps::Map;
 use super::residency::Residency;
-use crate::program::{Builder, sites};
+use crate::program::{Builder, Dims, Site, Tensor, sites};
 use crate::settings::{Attention, Settings};
 
 sites! { "diffusers.pipeline":
@@ -46,6 +46,33 @@ pub fn uncovered(residency: &mut Residency<'_>, settings: &Settings, request: &R
         let text = format!("no rule covers {family} with attention that keeps its scores");
         residency.uncovered(Reason::new("uncovered-attention", text));
     }
+}
+
+/// One of a model's components, as `example` loads it.
+///
+/// # Errors
+/// That it is missing.
+pub fn component<'a>(model: &'a Model, example: &'a Example, role: Role) -> Result<&'a ExpandedComponent, Vec<Reason>> {
+    let found = example.components.get(&role).or_else(|| model.components.get(&role));
+    found.ok_or_else(|| vec![Reason::new("missing-component", format!("the model has no {}", role.word()))])
+}
+
+/// A batch decoded one video after the other (`enable_slicing`), all kept until they are put together.
+pub fn in_slices(
+    p: &mut Builder,
+    batch: u64,
+    (site, dims, element): (&'static Site, Dims<'_>, u64),
+    decode: impl FnOnce(&mut Builder) -> Tensor,
+) -> Tensor {
+    let videos = p.list();
+    p.repeat(batch, |p| {
+        let one = decode(p);
+        p.keep(videos, one);
+    });
+    p.phase("decode_output");
+    let joined = p.alloc(site, dims, element);
+    p.release_list(videos);
+    joined
 }
 
 /// `VideoProcessor.postprocess_video`: one video at a time is halved, moved and cut off, each a new tensor.

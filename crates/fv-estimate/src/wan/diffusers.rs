@@ -13,6 +13,7 @@ use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
 use super::model::Wan;
 use crate::family::Lowered;
+use crate::modules::pipeline;
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, Tensor, sites};
@@ -221,12 +222,6 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         Some(tiling) if super::tiled(&wan.vae, latent, &tiling) => coder.decode_tiled(&mut p, latent, tiling),
         _ if settings.vae_slicing && batch > 1 => {
             let one = Latent { batch: 1, ..latent };
-            let videos = p.list();
-            p.repeat(batch, |p| {
-                let video = coder.decode(p, one);
-                p.keep(videos, video);
-            });
-            p.phase("decode_output");
             let dims = [
                 ("batch", batch),
                 ("channels", 3),
@@ -234,9 +229,7 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
                 ("height", request.height.into()),
                 ("width", request.width.into()),
             ];
-            let joined = p.alloc(&POSTPROCESSED, &dims, coder.act);
-            p.release_list(videos);
-            joined
+            pipeline::in_slices(&mut p, batch, (&POSTPROCESSED, &dims, coder.act), |p| coder.decode(p, one))
         }
         _ => coder.decode(&mut p, latent),
     };
