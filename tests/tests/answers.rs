@@ -167,6 +167,48 @@ fn does_not_fit_with_the_buffers_that_make_it() {
     insta::assert_snapshot!(shown(&short()));
 }
 
+/// What a first line says is needed, is there and is missing: one and the same stage, at least.
+#[test]
+fn what_is_missing_is_what_is_needed_less_what_is_there() {
+    let gib = |text: &str, after: &str| -> f64 {
+        let rest = text.split(after).nth(1).unwrap_or_else(|| panic!("{after}: {text}"));
+        rest.trim_start().split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{after}: {text}"))
+    };
+    let first = |estimate: &Estimate| shown(estimate).lines().next().unwrap_or_default().to_owned();
+    for missing in [11, 57, 512, 4_000, 90_001] {
+        let mut device = short();
+        device.shortfall.as_mut().expect("short").bytes = missing * MIB;
+        let line = first(&device);
+        let [needs, there, lacks] = [gib(&line, "needs at least"), gib(&line, " GiB of"), gib(&line, "24 GB,")];
+        assert!((needs - there - lacks).abs() < 0.011, "{line}");
+        let mut host = estimate(Verdict::DoesNotFit);
+        host.host = HostReport { required_bytes: None, capacity_bytes: Some(8_000 * MIB), status: Verdict::DoesNotFit };
+        host.shortfall = Some(Shortfall { tier: "host".to_owned(), stage: "load".to_owned(), bytes: missing * MIB, buffers: Vec::new() });
+        let line = first(&host);
+        assert!((gib(&line, "needs") - 8_000.0 / 1024.0 - gib(&line, "at least")).abs() < 0.011, "{line}");
+        let mut close = too_small(Verdict::Uncertain, 20_000, "between-allocated-and-reserved");
+        close.memory.budget_bytes = Some(20_000 * MIB - missing.min(3_000) * MIB);
+        let line = first(&close);
+        assert!((gib(&line, " and") - gib(&line, " GiB of") - gib(&line, "up to")).abs() < 0.011, "{line}");
+    }
+}
+
+/// A cap that the process sets on its allocator is no budget: the line gives its own figures.
+#[test]
+fn a_cap_that_is_exceeded_is_said_as_such() {
+    let mut capped = short();
+    capped.reasons = vec![Reason::new(
+        "allocator-cap",
+        "denoising needs at least 1.00 GiB more than the 2.00 GiB that the process lets its allocator take",
+    )];
+    assert_eq!(
+        shown(&capped).lines().next(),
+        Some(
+            "does not fit: Example T2V (default) on Example Card 24 GB: denoising needs at least 1.00 GiB more than the 2.00 GiB that the process lets its allocator take"
+        )
+    );
+}
+
 #[test]
 fn does_not_fit_the_host() {
     let mut estimate = estimate(Verdict::DoesNotFit);
@@ -269,7 +311,7 @@ fn assessed() {
     let evidence = EvidenceMatch::default();
     let assessment = Assessment { status: Verdict::DoesNotFit, reasons, basis: Basis::Analytical, estimate, evidence };
     let text = render::assessment(&assessment, &NAMES, 100).plain();
-    assert!(text.starts_with("does not fit, by the rules: Example T2V (default) needs 18.07 GiB of 11.72 GiB"), "{text}");
+    assert!(text.starts_with("does not fit, by the rules: Example T2V (default) needs at least 15.63 GiB of 11.72 GiB"), "{text}");
     assert_eq!(text.matches("exceeds-budget").count(), 1, "the estimate's reasons are told once");
 }
 

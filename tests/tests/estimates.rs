@@ -62,6 +62,27 @@ impl Place {
 
 const COMMANDS: [&str; 5] = ["estimate", "explain", "match", "assess", "recommend"];
 
+/// A number of hundreds of digits is said in a line that people can read.
+#[test]
+fn endless_numbers_are_said_in_short() {
+    let place = Place::compiled();
+    let digits = "9".repeat(300);
+    for line in [
+        "--frames #",
+        "--seconds #",
+        "--guidance #",
+        "--vram-gib #",
+        "--set #=1",
+        "--set vae_tiling=#",
+        "--env PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:#",
+    ] {
+        let line = format!("estimate small {}", line.replace('#', &digits));
+        let (code, out, err) = place.run(&line);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        assert!(err.lines().all(|line| line.len() < 300) && !err.contains("target type"), "{err}");
+    }
+}
+
 #[test]
 fn bad_input_is_refused_with_all_that_is_wrong_with_it() {
     let place = Place::compiled();
@@ -84,8 +105,12 @@ fn bad_input_is_refused_with_all_that_is_wrong_with_it() {
         ),
         ("small --frames -1", &["invalid value '-1'"]),
         ("small --frames 4294967295 --height 4294967295", &["frames: found 4294967295", "height: found 4294967295"]),
-        ("small --frames 99999999999", &["invalid value '99999999999'"]),
-        ("small --frames 81.5", &["invalid value '81.5'"]),
+        ("small --frames 99999999999", &["invalid value '99999999999'", "allowed: a whole number from 0 to 4294967295, such as 81"]),
+        ("small --frames 81.5", &["invalid value '81.5'", "found `81.5`, allowed: a whole number"]),
+        ("small --guidance three", &["found `three`, allowed: a number such as 5 or 3.5"]),
+        ("small --set vae_tiling=true --set vae_tiling=false", &["vae_tiling is set twice, to true and to false: leave out one"]),
+        ("small --env A=1 --env A=2", &["--env A is given twice, with different values: leave out one"]),
+        ("small --env PYTORCH_CUDA_ALLOC_CONF=garbage", &["found `garbage`, allowed: OPTION:VALUE"]),
         ("small --guidance NaN", &["guidance: found NaN"]),
         ("small --guidance -1 --seconds inf", &["guidance: found -1", "seconds: found inf"]),
         ("small --seconds 0", &["seconds: found 0"]),
@@ -95,7 +120,7 @@ fn bad_input_is_refused_with_all_that_is_wrong_with_it() {
         ("small --set vae_tiling", &["a name, `=` and a value"]),
         ("small --set =1 --env =1", &["a name, `=` and a value"]),
         ("small --env NAME", &["a name, `=` and a value"]),
-        ("small --format sarif", &["`--format human` or `--format json`"]),
+        ("small --format sarif", &["[possible values: human, json]"]),
         ("small --catalog nowhere", &["nowhere: no such folder"]),
         ("small --hardware crad", &["no device is called \"crad\"", "did you mean card"]),
         ("small --hardware zebra --frames 80", &["`fv-catalog find WORDS` searches by name", "frames: found 80"]),
@@ -141,7 +166,11 @@ fn bad_input_is_refused_with_all_that_is_wrong_with_it() {
         }
     }
     refused(&place, "recommend small --vendor intel", &["no vendor is called \"intel\", only apple, nvidia"]);
-    refused(&place, "recommend small --vendor apple --kind gpu", &["no device is of that name, kind and vendor"]);
+    refused(
+        &place,
+        "recommend small --vendor apple --kind gpu",
+        &["no device of the catalog passes all of the filters: --kind gpu, --vendor apple"],
+    );
     refused(&place, "recommend small --limit -1", &["--limit"]);
 }
 

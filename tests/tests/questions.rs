@@ -15,7 +15,7 @@ use fv_estimate::{
 };
 use fv_spec::{
     compiled::{Example, Model},
-    estimate::{StageName, Verdict},
+    estimate::{Interval, StageName, Verdict},
     questions::{Clip, Extent, Largest, LargestAnswer, LimitKind, Minimum, OutputEffect, SweepRow},
     request::{PartialRequest, Request},
 };
@@ -81,7 +81,14 @@ fn clip_request(request: &Request, clip: &Clip) -> Request {
 
 fn checked(case: &Case, answer: &Largest, extent: &Extent, admit: bool) {
     for clip in extent.largest.iter().chain(&extent.next).chain(&extent.may_fit).chain(&answer.pareto) {
-        assert_eq!(case.status(&clip_request(&answer.request, clip)), clip.status, "{clip:?}");
+        let estimate = case.question().estimate(&exactly(&clip_request(&answer.request, clip))).expect("legal");
+        assert_eq!(estimate.status, clip.status, "{clip:?}");
+        // Of each figure the largest, whichever stage it is of.
+        let most = |of: fn(&Interval) -> u64| {
+            estimate.stages.iter().filter_map(|stage| stage.peak_bytes).map(|peaks| of(&peaks.device)).max().expect("stages")
+        };
+        let found = Interval { low: most(|peak| peak.low), value: most(|peak| peak.value), high: most(|peak| peak.high) };
+        assert_eq!(clip.device_peak, Some(found), "{clip:?}");
     }
     let fits = |clip: &Clip| clip.status == Verdict::Fits || (admit && clip.status == Verdict::Uncertain);
     assert!(extent.largest.iter().chain(&answer.pareto).all(fits), "{extent:?}");
@@ -211,6 +218,101 @@ fn sweep_rows_equal_plain_estimates() {
     sorted.sort();
     sorted.dedup();
     assert_eq!(sorted.len(), keys.len(), "every point once");
+}
+
+/// What makes the usual request of a model fit on a card.
+fn offered(model: &str, example: &str, card: &str) -> Largest {
+    let model = CATALOG.model(model).expect("in the catalog");
+    let example = model.examples.iter().find(|found| found.id == example).expect("a deployment");
+    let device = DeviceSpec::from(CATALOG.device(card).expect("in the catalog"));
+    let (asked, overrides) = (Asked { host_gb: Some(128.0), ..Asked::default() }, Overrides::default());
+    let question = Question { model, example, rules: &CATALOG.rules, device: Some(&device), asked: &asked, overrides: &overrides };
+    let answer = *largest(&question, &PartialRequest::default(), Wanted { changes: true, ..PLAIN }).expect("legal").expect("covered");
+    for change in &answer.changes {
+        let example = model.examples.iter().find(|found| found.id == change.deployment).expect("a deployment");
+        let set = change.settings.iter().map(|set| (set.key.clone(), set.value.clone())).collect();
+        let env = change.environment.iter().map(|set| (set.key.clone(), set.value.as_str().expect("text").to_owned())).collect();
+        let overrides = Overrides { set, env, ..Overrides::default() };
+        let request = change.request.as_ref().map_or_else(PartialRequest::default, exactly);
+        let again = Question { example, overrides: &overrides, ..question }.estimate(&request).expect("legal");
+        assert_eq!(again.status, Verdict::Fits, "{change:?}");
+    }
+    answer
+}
+
+#[test]
+fn another_deployment_is_offered_with_its_settings() {
+    let answer = offered("wan21-t2v-14b", "fastvideo", "rtx-3060-12gb");
+    let change = answer.changes.first().expect("one is enough");
+    assert_eq!((change.deployment.as_str(), change.output_effect), ("diffusers", OutputEffect::Different));
+    assert!(
+        change.changes[0] == "deployment diffusers (diffusers)" && !change.settings.is_empty() && change.request.is_none(),
+        "{change:?}"
+    );
+    assert!(change.arguments.starts_with("--deployment diffusers --set "), "{change:?}");
+    assert!(answer.tried.is_empty());
+}
+
+#[test]
+fn settings_are_offered_with_a_smaller_clip_where_neither_is_enough() {
+    let answer = offered("wan21-t2v-14b", "fastvideo", "rtx-4060-8gb");
+    assert!(!answer.changes.is_empty());
+    for change in &answer.changes {
+        let request = change.request.expect("a smaller clip");
+        let [fewer, smaller] = [request.num_frames < answer.request.num_frames, request.height < answer.request.height];
+        assert!(fewer != smaller && !change.settings.is_empty(), "{change:?}");
+        assert!(change.arguments.contains(if fewer { "--frames" } else { "--height" }), "{change:?}");
+    }
+}
+
+#[test]
+fn where_nothing_helps_it_is_said_what_was_tried() {
+    let answer = offered("fasth3", "diffusers", "rtx-3060-12gb");
+    assert_eq!((answer.status, answer.changes.len()), (Verdict::DoesNotFit, 0));
+    let model = CATALOG.model("fasth3").expect("in the catalog");
+    for example in &model.examples {
+        let name = format!("deployment {} ({})", example.id, example.runtime.word());
+        assert!(answer.tried.iter().any(|tried| tried.starts_with(&name)), "{name}: {:?}", answer.tried);
+    }
+    assert!(answer.tried[0].contains(" combinations of up to 3 of its settings: "), "{:?}", answer.tried);
+}
+
+#[test]
+fn without_a_device_the_minimum_says_whether_it_is_known() {
+    let (overrides, asked) = (Overrides::default(), Asked::default());
+    let status = |model: &str, example: &str| {
+        let model = CATALOG.model(model).expect("in the catalog");
+        let example = model.examples.iter().find(|found| found.id == example).expect("a deployment");
+        let question = Question { model, example, rules: &CATALOG.rules, device: None, asked: &asked, overrides: &overrides };
+        let answer = minimum(&question, &PartialRequest::default()).expect("legal");
+        (answer.status, answer.fits_bytes.is_some())
+    };
+    assert_eq!(status("wan21-t2v-1.3b", "diffusers"), (Verdict::Fits, true));
+    assert_eq!(status("kandinsky5-lite", "fastvideo"), (Verdict::Unknown, false));
+}
+
+/// Rules that say nothing of how far measured peaks lie from derived ones: nothing is known to fit, and what does not fit by
+/// its tensors still does not.
+#[test]
+fn without_a_spread_nothing_is_known_to_fit() {
+    let mut rules = CATALOG.rules.clone();
+    rules.coefficients.retain(|id, _| !id.starts_with("spread-"));
+    let request = small(8, 12, 5);
+    for at in 0..DEPLOYMENTS.len() {
+        let case = Case::new(at, 100_000);
+        let ask = |rules, asked: &Asked| Question { rules, asked, ..case.question() }.estimate(&request).expect("legal");
+        assert_eq!(ask(&CATALOG.rules, &case.asked).status, Verdict::Fits);
+        let estimate = ask(&rules, &case.asked);
+        assert_eq!((estimate.status, estimate.reasons[0].code.as_str()), (Verdict::Uncertain, "unknown-spread"));
+        let short = Case::new(at, 100).asked;
+        assert_eq!(ask(&rules, &short).status, Verdict::DoesNotFit);
+        let question = Question { rules: &rules, ..case.question() };
+        let answer = minimum(&question, &request).expect("legal");
+        assert!(answer.fits_bytes.is_none() && answer.uncertain_bytes.is_some(), "{answer:?}");
+        let found = largest(&question, &request, PLAIN).expect("legal").expect("covered");
+        assert!(found.frames.largest.is_none() && found.frames.may_fit.is_some(), "{found:?}");
+        assert!(found.frames.limit.message.contains("no rule says how far measured peaks lie"), "{found:?}");
+    }
 }
 
 /// The catalog of this repository: every deployment has its largest clip, or stands among the unknown.

@@ -33,6 +33,26 @@ fn the_embedded_catalog_is_what_the_authored_one_compiles_to() {
     assert_eq!(fv_data::Catalog::embedded().expect("readable"), sorted(catalog()));
 }
 
+/// Names as people write them, and what has to come first.
+#[test]
+fn words_find_the_device_that_bears_them() {
+    let catalog = catalog();
+    for (query, id, exact) in [
+        ("rtx 3060", "rtx-3060-12gb", true),
+        ("RTX_3060", "rtx-3060-12gb", true),
+        ("rtx-3060 12gb", "rtx-3060-12gb", true),
+        ("rtx 4090", "rtx-4090-24gb", true),
+        ("geforce rtx 3060", "rtx-3060-12gb", false),
+        ("rtx 3060 laptop", "rtx-3060-laptop-6gb", true),
+        ("wan21 t2v 1.3b", "wan21-t2v-1.3b", true),
+    ] {
+        let first = fv_data::find(&catalog, query).into_iter().next().expect(query);
+        assert_eq!((first.id.as_str(), first.exact), (id, exact), "{query}");
+    }
+    // A point is part of a number.
+    assert!(fv_data::find(&catalog, "wan21 t2v 13b").iter().all(|found| !found.exact));
+}
+
 fn sorted(mut catalog: fv_data::Catalog) -> fv_data::Catalog {
     catalog.devices.sort_by(|a, b| a.id.cmp(&b.id));
     catalog

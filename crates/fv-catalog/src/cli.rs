@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use fv_catalog::{
     check::{Checked, Keep, check},
     finding::Finding,
@@ -195,7 +195,7 @@ pub(crate) enum Origin {
 }
 
 pub(crate) fn run() -> ExitCode {
-    let cli = match Cli::try_parse().and_then(one_mode) {
+    let cli = match parse().and_then(one_mode) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers; everything else is wrong usage.
@@ -238,6 +238,50 @@ pub(crate) fn run() -> ExitCode {
     let _ = context.out.flush();
     ExitCode::from(code)
 }
+
+/// The arguments. Each command takes, and lists, the formats that it writes; before a command any may stand, since it is not
+/// known yet.
+fn command() -> clap::Command {
+    let format = |formats: &[Format]| {
+        // Their names alone: what they hold is a matter of the command.
+        let bare = |value: clap::builder::PossibleValue| value.help(clap::builder::Resettable::Reset);
+        let names: Vec<_> = formats.iter().filter_map(ValueEnum::to_possible_value).map(bare).collect();
+        let parser = clap::builder::PossibleValuesParser::new(names).try_map(|name| Format::from_str(&name, false));
+        clap::Arg::new("format").long("format").value_name("FORMAT").global(true).value_parser(parser).help("How results are written")
+    };
+    let with = |command: clap::Command| match command.get_name() {
+        // Without one the name of the file says which.
+        "sweep" => command.arg(format(&[Format::Csv, Format::Jsonl])),
+        "accuracy" => command.arg(format(&[Format::Human, Format::Json, Format::Markdown]).default_value("human")),
+        "build" | "watch" | "add-run" => {
+            command.arg(format(&[Format::Human, Format::Json, Format::Github, Format::Sarif]).default_value("human"))
+        }
+        _ => command.arg(format(&[Format::Human, Format::Json]).default_value("human")),
+    };
+    <Cli as clap::CommandFactory>::command().mut_subcommands(with)
+}
+
+fn parse() -> Result<Cli, clap::Error> {
+    use clap::FromArgMatches;
+    let mut command = command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os()).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| shortened(error.format(&mut command)))
+}
+
+/// The error with what was written of it cut where nobody reads on.
+fn shortened(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && value.chars().count() > LONGEST
+    {
+        let value: String = value.chars().take(LONGEST).chain("...".chars()).collect();
+        error.insert(ContextKind::InvalidValue, ContextValue::String(value));
+    }
+    error
+}
+
+/// Characters of a value that a message repeats.
+const LONGEST: usize = 60;
 
 /// Exactly one of `--check`, `--preview` and a command. Options of every command may stand before it.
 fn one_mode(cli: Cli) -> Result<Cli, clap::Error> {
@@ -286,7 +330,7 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
 
 fn completions(context: &mut Context, shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "fv-catalog", &mut script);
+    clap_complete::generate(shell, &mut command(), "fv-catalog", &mut script);
     if shell == clap_complete::Shell::Bash {
         // The generator names the states of a program with a hyphen in two ways; the script then completes nothing.
         script = String::from_utf8_lossy(&script).replace("fv__subcmd__catalog", "fv__catalog").into_bytes();

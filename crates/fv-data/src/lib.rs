@@ -214,7 +214,7 @@ pub struct Candidate {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Whether the query is exactly its id or an alias, letter case aside.
+    /// Whether the query is exactly its id or an alias, letter case and what separates words aside.
     pub exact: bool,
     /// 1 is best; meaningful only for ranking.
     pub score: f64,
@@ -225,13 +225,15 @@ pub struct Candidate {
 /// An exact id or alias resolves. Anything else is a list to choose from, never a silent choice.
 pub fn find(catalog: &Catalog, query: &str) -> Vec<Candidate> {
     let mut candidates = Vec::new();
-    let words: Vec<String> =
-        query.to_lowercase().split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).map(str::to_owned).collect();
+    let split = |text: &str| -> Vec<String> {
+        text.to_lowercase().split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).map(str::to_owned).collect()
+    };
+    let words = split(query);
     if words.is_empty() || query.len() > MAX_QUERY {
         return candidates;
     }
     let mut consider = |kind, id: &str, name: &str, aliases: &[String]| {
-        let exact = std::iter::once(id).chain(aliases.iter().map(String::as_str)).any(|known| known.eq_ignore_ascii_case(query.trim()));
+        let exact = std::iter::once(id).chain(aliases.iter().map(String::as_str)).any(|known| split(known) == words);
         let score = if exact { 2.0 } else { similarity(&words, id, name, aliases) };
         if score >= 0.5 {
             candidates.push(Candidate { kind, id: id.to_owned(), name: name.to_owned(), exact, score });

@@ -412,8 +412,9 @@ fn spend(device: &DeviceSpec, asked: &Asked, capacity: (u64, BudgetSource), tota
         if explicit < left || lifted {
             source = BudgetSource::Explicit;
         }
-        if lifted && explicit > left {
-            budget.notes.push(format!("the memory budget is more than the whole pool; {} count", gib(left.into())));
+        if explicit > left {
+            let what = if lifted { "the whole pool" } else { "what can be used of the device" };
+            budget.notes.push(format!("the memory budget of {} is more than {what}: {} count", gib(explicit.into()), gib(left.into())));
         }
     }
     budget.budget_bytes = Some(left.min(explicit));
@@ -549,6 +550,10 @@ mod tests {
                 reserve_bytes: reserve,
             };
             assert_eq!(winner(&dedicated(reported, usable), &asked), (Some(bytes), Some(source)), "{reported} {usable} {asked:?}");
+            // That a budget is more than there is, is said.
+            let notes = budget(Some(&dedicated(reported, usable)), &asked, &no_cost()).expect("believable").notes;
+            let said = notes.iter().any(|note| note.starts_with("the memory budget of") && note.contains("is more than what can be used"));
+            assert_eq!(said, explicit.is_some_and(|explicit| explicit > bytes), "{asked:?}: {notes:?}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! What would make a request fit: the runtime's own settings, another deployment, fewer frames, a smaller size.
+//! What would make a request fit: the runtime's own settings, fewer frames, a smaller size, another deployment and its
+//! settings; and where none of them is enough alone, settings with a smaller clip.
 //!
 //! Settings are tried one at a time, then two and three together. A combination of which a part fits already is left out.
 //! Each that is offered passes a plain estimate. Cheapest first: what leaves the output as it is, then what reorders sums,
@@ -13,8 +14,10 @@ use serde_json::{Value, json};
 
 use crate::error::InputError;
 use crate::estimate::Workload;
+use crate::largest::extents;
 use crate::question::{Question, device_peak, exactly};
 use crate::resolve::Overrides;
+use crate::resolve::legal::legal;
 use crate::settings::{Guidance, Placement, Settings};
 use crate::storage::{FromCount, bytes_of_count};
 
@@ -38,18 +41,58 @@ impl Way {
     }
 }
 
-/// What makes a request fit that does not, cheapest first. `clips` are the largest that fit as it is, in frames and in size.
+/// What makes a request fit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    /// Cheapest first.
+    pub changes: Vec<Change>,
+    /// Where nothing was found: what was tried, a sentence each.
+    pub tried: Vec<String>,
+}
+
+/// What makes a request fit that does not. `clips` are the largest that fit as it is, in frames and in size.
 ///
 /// # Errors
 /// What is wrong with the request or the figures of the device.
-pub fn changes(question: &Question<'_>, asked: &PartialRequest, clips: [Option<Clip>; 2]) -> Result<Vec<Change>, Vec<InputError>> {
+pub fn changes(question: &Question<'_>, asked: &PartialRequest, clips: [Option<Clip>; 2]) -> Result<Offer, Vec<InputError>> {
     let workload = question.evaluate(asked, false)?;
-    let mut found = by_settings(question, asked, &workload);
+    let plain = Overrides { unified_memory: question.overrides.unified_memory, ..Overrides::default() };
+    let others: Vec<Question<'_>> = question
+        .model
+        .examples
+        .iter()
+        .filter(|other| other.id != question.example.id)
+        .map(|example| Question { example, overrides: &plain, ..*question })
+        .collect();
+    let own = by_settings(question, asked, &workload);
+    let mut tried = vec![own.sentence(question)];
+    let mut found = own.found;
     found.extend(by_request(question, &workload.request, clips));
-    found.extend(by_deployment(question, asked));
+    for other in &others {
+        let (change, sentence) = by_deployment(other, asked);
+        found.extend(change.map(|change| on_deployment(other, change)));
+        tried.extend(sentence);
+    }
+    // Neither is enough alone: settings and a smaller clip together.
+    if found.is_empty() {
+        found = by_both(question, &workload.request);
+        for other in &others {
+            let smaller = other.evaluate(asked, false).map_or_else(|_| Vec::new(), |workload| by_both_known(other, &workload));
+            found.extend(smaller.into_iter().map(|change| on_deployment(other, change)));
+        }
+        let legal = legal(question.model, question.example);
+        let [height, width] = legal.sizes(workload.request.height, workload.request.width).first().copied().unwrap_or_default();
+        tried.push(format!(
+            "each of them with fewer frames, down to {}, and with smaller sizes, down to {width} x {height}",
+            legal.frames(0)
+        ));
+    }
     found.sort_by(|a, b| key(a).cmp(&key(b)));
     found.truncate(OFFERED);
-    Ok(found)
+    if !found.is_empty() {
+        tried.clear();
+    }
+    Ok(Offer { changes: found, tried })
 }
 
 /// The cheapest change of settings alone with which a request fits.
@@ -58,15 +101,23 @@ pub fn changes(question: &Question<'_>, asked: &PartialRequest, clips: [Option<C
 /// What is wrong with the request or the figures of the device.
 pub fn cheapest_settings(question: &Question<'_>, asked: &PartialRequest) -> Result<Option<Change>, Vec<InputError>> {
     let workload = question.evaluate(asked, false)?;
-    Ok(by_settings(question, asked, &workload).into_iter().min_by(|a, b| key(a).cmp(&key(b))))
+    Ok(by_settings(question, asked, &workload).cheapest())
 }
 
 /// What the user set, with a change after it.
 pub fn with(overrides: &Overrides, change: &Change) -> Overrides {
     let mut overrides = overrides.clone();
-    overrides.set.extend(change.settings.iter().map(|set| (set.key.clone(), set.value.clone())));
+    for SetTo { key, value } in &change.settings {
+        put(&mut overrides.set, key, value);
+    }
     overrides.env.extend(change.environment.iter().filter_map(|set| Some((set.key.clone(), set.value.as_str()?.to_owned()))));
     overrides
+}
+
+/// Sets a setting in place of what the user set.
+fn put(set: &mut Vec<(String, Value)>, key: &str, value: &Value) {
+    set.retain(|(known, _)| known != key);
+    set.push((key.to_owned(), value.clone()));
 }
 
 fn key(change: &Change) -> (OutputEffect, usize, u64, &[String]) {
@@ -97,8 +148,37 @@ fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload,
     Some((workload, change))
 }
 
-fn by_settings(question: &Question<'_>, asked: &PartialRequest, workload: &Workload) -> Vec<Change> {
+/// Combinations of a deployment's settings, and which of them are enough.
+struct Trials {
+    found: Vec<Change>,
+    /// How many were tried.
+    count: usize,
+    words: Vec<&'static str>,
+}
+
+impl Trials {
+    fn cheapest(self) -> Option<Change> {
+        self.found.into_iter().min_by(|a, b| key(a).cmp(&key(b)))
+    }
+
+    /// What was tried of a deployment.
+    fn sentence(&self, question: &Question<'_>) -> String {
+        let name = named(question);
+        if self.words.is_empty() {
+            return format!("{name} as it is: of its settings none is known that would take less");
+        }
+        format!("{name}: {} combinations of up to {TOGETHER} of its settings: {}", self.count, self.words.join("; "))
+    }
+}
+
+fn named(question: &Question<'_>) -> String {
+    format!("deployment {} ({})", question.example.id, question.example.runtime.word())
+}
+
+fn by_settings(question: &Question<'_>, asked: &PartialRequest, workload: &Workload) -> Trials {
     let things = things(question, workload);
+    let words = things.iter().flatten().map(|way| way.words).collect();
+    let mut count = 0;
     let mut found: Vec<(Vec<[usize; 2]>, Change)> = Vec::new();
     let mut open: Vec<Vec<[usize; 2]>> = vec![Vec::new()];
     for _ in 0..TOGETHER {
@@ -112,6 +192,7 @@ fn by_settings(question: &Question<'_>, asked: &PartialRequest, workload: &Workl
                     if found.iter().any(|(part, _)| contains(part)) {
                         continue;
                     }
+                    count += 1;
                     let ways: Vec<&Way> = combination.iter().map(|[thing, way]| &things[*thing][*way]).collect();
                     match together(question, asked, &ways) {
                         Some(change) => found.push((combination, change)),
@@ -122,7 +203,7 @@ fn by_settings(question: &Question<'_>, asked: &PartialRequest, workload: &Workl
         }
         open = longer;
     }
-    found.into_iter().map(|(_, change)| change).collect()
+    Trials { found: found.into_iter().map(|(_, change)| change).collect(), count, words }
 }
 
 /// Several changes of settings at once, if they fit.
@@ -131,7 +212,7 @@ fn together(question: &Question<'_>, asked: &PartialRequest, ways: &[&Way]) -> O
     let (mut settings, mut environment, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
     for way in ways {
         for (key, value) in &way.set {
-            overrides.set.push(((*key).to_owned(), value.clone()));
+            put(&mut overrides.set, key, value);
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             arguments.push(format!("--set {key}={text}"));
             settings.push(SetTo { key: (*key).to_owned(), value: value.clone() });
@@ -176,18 +257,90 @@ fn by_request(question: &Question<'_>, request: &Request, [frames, size]: [Optio
     offered.collect()
 }
 
-/// The model's other deployments, as they are.
-fn by_deployment(question: &Question<'_>, asked: &PartialRequest) -> Vec<Change> {
-    let others = question.model.examples.iter().filter(|other| other.id != question.example.id);
-    let plain = Overrides { unified_memory: question.overrides.unified_memory, ..Overrides::default() };
-    let offered = others.filter_map(|example| {
-        let (_, change) = tried(&Question { example, overrides: &plain, ..*question }, asked)?;
-        // Other kernels, other defaults: nothing says that the output is the same.
-        let output_effect = OutputEffect::Different;
-        let words = format!("deployment {} ({})", example.id, example.runtime.word());
-        Some(Change { changes: vec![words], arguments: format!("--deployment {}", example.id), output_effect, ..change })
+/// Another deployment: as it is, or with the cheapest change of its settings; otherwise what was tried.
+fn by_deployment(question: &Question<'_>, asked: &PartialRequest) -> (Option<Change>, Option<String>) {
+    if let Some((_, change)) = tried(question, asked) {
+        return (Some(change), None);
+    }
+    match question.evaluate(asked, false) {
+        Err(errors) => (None, errors.first().map(|error| format!("{}: does not take the request: {error}", named(question)))),
+        Ok(workload) => {
+            if let Some(reason) = workload.unknown.first() {
+                return (None, Some(format!("{}: unknown: {}", named(question), reason.message)));
+            }
+            let trials = by_settings(question, asked, &workload);
+            let sentence = trials.sentence(question);
+            (trials.cheapest(), Some(sentence))
+        }
+    }
+}
+
+/// A change of another deployment than the one that was asked about.
+fn on_deployment(question: &Question<'_>, change: Change) -> Change {
+    let example = question.example;
+    let devices = match question.evaluate(&change.request.as_ref().map_or_else(PartialRequest::default, exactly), false) {
+        Ok(workload) if workload.settings.gpu_count > 1 => format!(" on {} devices", workload.settings.gpu_count),
+        _ => String::new(),
+    };
+    let changes = std::iter::once(named(question) + &devices).chain(change.changes).collect();
+    let arguments = format!("--deployment {} {}", example.id, change.arguments).trim_end().to_owned();
+    // Other kernels, other defaults: nothing says that the output is the same.
+    Change { changes, arguments, output_effect: OutputEffect::Different, ..change }
+}
+
+/// [`by_both`] of a deployment whose memory is known.
+fn by_both_known(question: &Question<'_>, workload: &Workload) -> Vec<Change> {
+    if workload.unknown.is_empty() { by_both(question, &workload.request) } else { Vec::new() }
+}
+
+/// Settings together with fewer frames, and with a smaller size: the cheapest with which at least half as much fits, or a
+/// quarter, and so on; then the largest clip with them.
+fn by_both(question: &Question<'_>, request: &Request) -> Vec<Change> {
+    let legal = legal(question.model, question.example);
+    let sizes = legal.sizes(request.height, request.width);
+    let of_size = |place: u32| {
+        let [height, width] = usize::try_from(place).ok().and_then(|place| sizes.get(place)).copied().unwrap_or_default();
+        Request { height, width, ..*request }
+    };
+    let of_frames = |place: u32| Request { num_frames: legal.frames(place), ..*request };
+    let size = sizes.iter().position(|size| *size == [request.height, request.width]).and_then(|place| u32::try_from(place).ok());
+    let longest = halved(question, legal.place_of_frames(request.num_frames), of_frames).and_then(|change| {
+        let question = Question { overrides: &with(question.overrides, &change), ..*question };
+        let [frames, _] = extents(&question, request, false).ok()?;
+        Some(joined(change, by_request(&question, request, [Some(frames.largest?), None]).into_iter().next()?))
     });
-    offered.collect()
+    let widest = halved(question, size.unwrap_or(0), of_size).and_then(|change| {
+        let question = Question { overrides: &with(question.overrides, &change), ..*question };
+        let [_, size] = extents(&question, request, false).ok()?;
+        Some(joined(change, by_request(&question, request, [None, Some(size.largest?)]).into_iter().next()?))
+    });
+    longest.into_iter().chain(widest).collect()
+}
+
+/// A change of settings, and then one of the request.
+fn joined(settings: Change, request: Change) -> Change {
+    Change {
+        changes: settings.changes.into_iter().chain(request.changes).collect(),
+        arguments: format!("{} {}", settings.arguments, request.arguments),
+        settings: settings.settings,
+        environment: settings.environment,
+        ..request
+    }
+}
+
+/// The cheapest settings with which a request at half of a place fits, or at a quarter, down to the first place.
+fn halved(question: &Question<'_>, place: u32, at: impl Fn(u32) -> Request) -> Option<Change> {
+    let settings = |place: u32| cheapest_settings(question, &exactly(&at(place))).ok().flatten();
+    // Where nothing lets the smallest fit, nothing lets a larger one; the request itself was tried before.
+    let smallest = if place == 0 { None } else { settings(0) }?;
+    let mut place = place / 2;
+    while place > 0 {
+        if let Some(found) = settings(place) {
+            return Some(found);
+        }
+        place /= 2;
+    }
+    Some(smallest)
 }
 
 /// What of the runtime can be changed: for each thing the ways that differ from how it is.

@@ -9,7 +9,7 @@ use fv_spec::estimate::Reason;
 use fv_spec::units::{Capacity, CapacityUnit};
 use serde_json::{Map, Value};
 
-use crate::error::{InputError, did_you_mean, listed, quoted};
+use crate::error::{InputError, did_you_mean, listed, quoted, readable, rounded};
 
 /// The smallest and largest number of GB or GiB that is believed. Drivers without a limit report figures such as 10^32.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
@@ -188,8 +188,7 @@ pub fn gb_to_bytes(what: &str, value: f64) -> Result<u64, InputError> {
 fn to_bytes(what: &str, capacity: Capacity) -> Result<u64, InputError> {
     believed(capacity).ok_or_else(|| {
         let unit = if capacity.unit == CapacityUnit::Gb { "GB" } else { "GiB" };
-        // Scientific notation keeps 1e308 from becoming 309 digits.
-        let shown = if BELIEVED.end() < &capacity.value.abs() { format!("{:e}", capacity.value) } else { capacity.value.to_string() };
+        let shown = readable(capacity.value);
         InputError::new("invalid-capacity", format!("{what} is {shown} {unit}; it must lie between 0.001 and 1000000"))
     })
 }
@@ -219,7 +218,7 @@ pub fn from_flags(vram_gib: f64, ram_gib: Option<f64>, backend: Option<&str>, dt
     }
     Ok(DeviceSpec {
         id: "custom".to_owned(),
-        name: format!("Custom device, {vram_gib} GiB"),
+        name: format!("Custom device, {} GiB", rounded(vram_gib)),
         custom: true,
         memory_type: Some(MemoryType::Dedicated),
         nominal,

@@ -36,12 +36,25 @@ impl From<InputError> for Reason {
 
 /// Text of an input as it may stand in a message: in backquotes, without control characters, and not endless.
 pub fn quoted(text: &str) -> String {
-    const LONGEST: usize = 60;
-    let mut shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        shown.push_str("...");
-    }
+    let shown: String = short(text).chars().flat_map(char::escape_debug).collect();
     format!("`{shown}`")
+}
+
+/// Text of an input that is not endless.
+pub(crate) fn short(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let end = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    text.chars().take(LONGEST).chain(end.chars()).collect()
+}
+
+/// A number that was given, exactly, and 1e300 in place of 301 digits.
+pub fn readable(number: f64) -> String {
+    if number.abs() >= 1e15 { format!("{number:e}") } else { number.to_string() }
+}
+
+/// A number with at most three digits behind the point: for names.
+pub(crate) fn rounded(number: f64) -> String {
+    format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Words in a sentence: `a, b, c`.
@@ -104,6 +117,16 @@ mod tests {
     fn input_text_cannot_break_a_message() {
         assert_eq!(quoted("a\u{1b}[31m\nb"), "`a\\u{1b}[31m\\nb`");
         assert_eq!(quoted(&"x".repeat(1000)).len(), 65);
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        for (number, exact, short) in
+            [(24.0, "24", "24"), (19.103_322_179_988_027, "19.103322179988027", "19.103"), (0.001, "0.001", "0.001"), (100.0, "100", "100")]
+        {
+            assert_eq!((readable(number).as_str(), rounded(number).as_str()), (exact, short));
+        }
+        assert_eq!((readable(1e300).as_str(), readable(-1e20).as_str()), ("1e300", "-1e20"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::program::{Alive, Model as Allocator, Program, Sampling, Site, Timelin
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
 use crate::spread::{Spread, Work};
-use crate::verdict::{StageNeed, VerdictOutcome, verdict};
+use crate::verdict::{StageNeed, VerdictOutcome, verdict, worse};
 
 /// A request evaluated, before any device is looked at.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Workload {
     pub settings: Settings,
     /// What lowering gave; `None` where no rule covers the model.
     evaluated: Option<Evaluated>,
+    /// Whether measurements say how far peaks lie from what is derived.
+    spread_known: bool,
     /// Why the result is unknown, if it is.
     pub unknown: Vec<Reason>,
     coverage: Coverage,
@@ -85,6 +87,7 @@ impl Workload {
             notes: settings.notes.clone(),
             settings,
             evaluated: None,
+            spread_known: false,
         };
         let runtime = workload.settings.runtime;
         let rules_of = family::find(&model.memory_rules);
@@ -104,6 +107,7 @@ impl Workload {
                 workload.coverage.extrapolated = spread.outside(&request);
                 if covered {
                     workload.coverage.extrapolated.extend(spread.note());
+                    workload.spread_known = spread.measured();
                     if workload.settings.gpu_count > 1 {
                         let text = "no run on several GPUs was measured, and what their exchange takes is not counted";
                         workload.coverage.extrapolated.push(text.to_owned());
@@ -154,6 +158,16 @@ impl Workload {
             outcome.reasons.splice(0..0, self.unknown.iter().cloned());
         } else if self.evaluated.is_none() || !budget.reasons.is_empty() {
             outcome.overall = Verdict::Unknown;
+        } else if !self.spread_known {
+            // What does not fit by its live tensors does not fit; the upper end is no bound, so nothing is known to fit.
+            outcome.margin_bytes = None;
+            if outcome.short.is_none() {
+                outcome.overall = worse(outcome.overall, Verdict::Uncertain);
+                outcome.device = worse(outcome.device, Verdict::Uncertain);
+                let rule = self.coverage.rules.join(", ");
+                let message = format!("no rule says how far measured peaks lie from what is derived ({rule}): the upper end is not known");
+                outcome.reasons.insert(0, Reason::new("unknown-spread", message));
+            }
         }
         outcome
     }
@@ -173,16 +187,11 @@ impl Workload {
         }
     }
 
-    /// The largest stage's device peak.
+    /// The device peak over all stages.
     fn capacity(&self, budget: &Budget) -> Option<Interval> {
         let evaluated = self.evaluated.as_ref()?;
-        evaluated
-            .peaks
-            .iter()
-            .zip(&evaluated.host)
-            .filter_map(|(peaks, host)| Self::on_device(*peaks, *host, budget))
-            .map(|peaks| peaks.device)
-            .max_by_key(|device| device.value)
+        let stages = evaluated.peaks.iter().zip(&evaluated.host);
+        Interval::highest(stages.filter_map(|(peaks, host)| Self::on_device(*peaks, *host, budget)).map(|peaks| peaks.device))
     }
 
     /// Verdict, stage peaks and margin.

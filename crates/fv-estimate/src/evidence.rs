@@ -862,12 +862,9 @@ fn stage_peak(estimate: &Estimate, stage: StageName) -> Option<PeakBytes> {
 
 /// The largest of each figure over the stages: they do not run together.
 pub(crate) fn largest_peaks(estimate: &Estimate) -> Option<PeakBytes> {
-    let larger = |a: Interval, b: Interval| Interval { low: a.low.max(b.low), value: a.value.max(b.value), high: a.high.max(b.high) };
-    estimate.stages.iter().filter_map(|stage| stage.peak_bytes).reduce(|a, b| PeakBytes {
-        allocated: larger(a.allocated, b.allocated),
-        reserved: larger(a.reserved, b.reserved),
-        device: larger(a.device, b.device),
-    })
+    let of =
+        |metric: fn(&PeakBytes) -> Interval| Interval::highest(estimate.stages.iter().filter_map(|s| s.peak_bytes.as_ref()).map(metric));
+    Some(PeakBytes { allocated: of(|p| p.allocated)?, reserved: of(|p| p.reserved)?, device: of(|p| p.device)? })
 }
 
 /// Bytes as GiB with two decimals, rounded half up, without floating point.

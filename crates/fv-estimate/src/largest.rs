@@ -12,7 +12,7 @@ use fv_spec::questions::{Adapted, Clip, Extent, Largest, Limit, LimitKind, Unans
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::Budget;
-use crate::changes::{changes, cheapest_settings, with};
+use crate::changes::{Offer, changes, cheapest_settings, with};
 use crate::error::InputError;
 use crate::question::{Question, admitted, clip, exactly};
 use crate::resolve::legal::{Legal, legal};
@@ -61,10 +61,10 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
     let sizes = legal.sizes(request.height, request.width);
     let size = search.size(&request, &sizes)?;
     let pareto = if wanted.pareto { search.pareto(&request, &sizes, size.largest)? } else { Vec::new() };
-    let changes = if wanted.changes && !admitted(plain.status, wanted.admit_uncertain) {
+    let Offer { changes, tried } = if wanted.changes && !admitted(plain.status, wanted.admit_uncertain) {
         changes(question, asked, [frames.largest, size.largest])?
     } else {
-        Vec::new()
+        Offer::default()
     };
     let adapted = if wanted.adapted && frames.largest.is_none() && size.largest.is_none() {
         adapted(question, [asked, &exactly(&smallest)], &request, wanted)?
@@ -74,6 +74,7 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
     Ok(Ok(Box::new(Largest {
         model: plain.model,
         deployment: plain.deployment,
+        runtime: question.example.runtime.word().to_owned(),
         request,
         status: plain.status,
         memory: plain.memory,
@@ -81,6 +82,7 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
         size,
         pareto,
         changes,
+        tried,
         adapted,
         reasons: plain.reasons,
         notes: plain.notes,
@@ -102,12 +104,17 @@ fn adapted(
     }
     let Some(change) = found else { return Ok(None) };
     let overrides = with(question.overrides, &change);
-    let question = Question { overrides: &overrides, ..*question };
+    let [frames, size] = extents(&Question { overrides: &overrides, ..*question }, request, wanted.admit_uncertain)?;
+    Ok(Some(Adapted { frames, size, change }))
+}
+
+/// How far a request can grow in frames and in size.
+pub(crate) fn extents(question: &Question<'_>, request: &Request, admit: bool) -> Result<[Extent; 2], Vec<InputError>> {
     let budget = question.budget(&question.evaluate(&exactly(request), false)?.settings)?;
     let legal = legal(question.model, question.example);
-    let search = Search { question: &question, budget: &budget, legal, admit: wanted.admit_uncertain };
+    let search = Search { question, budget: &budget, legal, admit };
     let sizes = legal.sizes(request.height, request.width);
-    Ok(Some(Adapted { frames: search.frames(request)?, size: search.size(request, &sizes)?, change }))
+    Ok([search.frames(request)?, search.size(request, &sizes)?])
 }
 
 /// What keeps a request from fitting, by its estimate and what that leaves.
@@ -131,6 +138,7 @@ fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
         let message = message(&["exceeds-budget", "exceeds-pool", "host-memory-short", "allocator-cap"]);
         return memory(message, &short.tier, stage(&short.stage), short.bytes);
     }
+    let spread = estimate.reasons.iter().find(|reason| reason.code == "unknown-spread");
     let pool = estimate.reasons.iter().any(|reason| reason.code == "pool-uncertain");
     let most = |stage: &Stage| {
         let host = if pool { stage.host.pinned_bytes + stage.host.pageable_bytes } else { 0 };
@@ -138,12 +146,19 @@ fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
     };
     let highest = estimate.stages.iter().max_by_key(|stage| most(stage));
     match (estimate.status, highest) {
-        (Verdict::Uncertain, Some(highest)) => {
+        (Verdict::Uncertain, Some(highest)) if spread.is_none() => {
             let message = message(&["between-allocated-and-reserved", "pool-uncertain", "allocator-cap"]);
             let bytes = margin_bytes.map_or(0, |margin| margin.min(0).unsigned_abs());
             memory(message, if pool { "host" } else { "device" }, stage(&highest.name), bytes)
         }
-        _ => Limit { kind: LimitKind::Unknown, message: message(&[]), tier: None, stage: None, bytes: None, buffers: Vec::new() },
+        _ => Limit {
+            kind: LimitKind::Unknown,
+            message: message(&["unknown-spread"]),
+            tier: None,
+            stage: None,
+            bytes: None,
+            buffers: Vec::new(),
+        },
     }
 }
 

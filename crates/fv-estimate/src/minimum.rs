@@ -65,10 +65,20 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
     });
     let wanted = Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false };
     let short = matches!(plain.status, Verdict::DoesNotFit | Verdict::Uncertain);
-    let changes = if short { largest(question, asked, wanted)?.map_or_else(|_| Vec::new(), |answer| answer.changes) } else { Vec::new() };
-    let Estimate { model, deployment, hardware, request, status, mut reasons, mut notes, .. } = plain;
+    let nothing = || (Vec::new(), Vec::new());
+    let (changes, tried) = if short {
+        largest(question, asked, wanted)?.map_or_else(|_| nothing(), |answer| (answer.changes, answer.tried))
+    } else {
+        nothing()
+    };
+    let Estimate { model, deployment, hardware, request, mut status, mut reasons, mut notes, .. } = plain;
     reasons.retain(|reason| reason.code != "no-hardware");
     if question.device.is_none() {
+        status = match (fits_bytes, uncertain_bytes) {
+            (Some(_), _) => Verdict::Fits,
+            (None, Some(_)) => Verdict::Uncertain,
+            (None, None) => Verdict::Unknown,
+        };
         notes.push("no device was named: the fixed cost is what is assumed of a CUDA device that was not measured, and it handles fp32, fp16 and bf16".to_owned());
     }
     Ok(Minimum {
@@ -88,6 +98,7 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         fixed_cost: offered.fixed.class.clone(),
         devices: Vec::new(),
         changes,
+        tried,
         reasons,
         notes,
     })

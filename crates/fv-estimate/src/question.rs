@@ -88,9 +88,9 @@ pub fn admitted(verdict: Verdict, admit_uncertain: bool) -> bool {
     verdict == Verdict::Fits || (admit_uncertain && verdict == Verdict::Uncertain)
 }
 
-/// The device peak of the stage that needs most.
+/// The device peak over all stages: the largest of each figure.
 pub fn device_peak(summary: &Summary) -> Option<Interval> {
-    summary.stages.iter().map(|stage| stage.peak_bytes.device).max_by_key(|device| device.value)
+    Interval::highest(summary.stages.iter().map(|stage| stage.peak_bytes.device))
 }
 
 /// A clip and its verdict.

@@ -40,7 +40,7 @@ pub struct Ends {
 pub const ONE: u64 = 1_000_000;
 
 impl Ends {
-    /// Nothing is known: peaks are as derived.
+    /// Peaks are as derived.
     pub const EXACT: Self = Self { allocated_high: ONE, reserved_low: ONE, reserved_high: ONE };
 
     /// The peaks of a stage: `tensors` are alive without an allocator, `allocated` and `reserved` under it.
@@ -65,6 +65,7 @@ pub struct Spread {
     vae: Ends,
     range: Vec<(String, [f64; 2])>,
     note: Option<String>,
+    measured: bool,
 }
 
 impl Spread {
@@ -73,7 +74,9 @@ impl Spread {
     /// family under another runtime stand in, and everything is extrapolated.
     pub fn of(rules: &RulesFile, family: &str, runtime: Runtime) -> Self {
         let find = |runtime: Runtime, name: &str| rules.coefficients.get(&format!("spread-{family}-{}-{name}", runtime.word()));
-        let own = find(runtime, "reserved-high").is_some();
+        // The end that decides whether anything is known to fit.
+        let bounded = |runtime: Runtime| find(runtime, "reserved-high").is_some();
+        let own = bounded(runtime);
         let from = if own { runtime } else { Runtime::Diffusers };
         let ratio =
             |work: Work, name: &str| find(from, &format!("{}{name}", work.infix())).or_else(|| find(from, name)).map_or(ONE, millionths);
@@ -93,19 +96,21 @@ impl Spread {
                 }
             }
         }
-        let note = if own {
-            None
-        } else if find(from, "reserved-high").is_some() {
-            Some(format!("no run under {} was measured: the spread of {} stands in", runtime.word(), from.word()))
-        } else {
-            Some("no run was measured: the range of peaks is not known".to_owned())
-        };
-        Self { plain: ends(Work::Plain), vae: ends(Work::Vae), range, note }
+        let measured = bounded(from);
+        let note =
+            (measured && !own).then(|| format!("no run under {} was measured: the spread of {} stands in", runtime.word(), from.word()));
+        Self { plain: ends(Work::Plain), vae: ends(Work::Vae), range, note, measured }
     }
 
     /// A remark where the spread is not the rule's own.
     pub fn note(&self) -> Option<String> {
         self.note.clone()
+    }
+
+    /// Whether any measurement says how far peaks lie from what is derived. Without one [`ends`](Self::ends) are
+    /// [`Ends::EXACT`], and their upper end is no bound.
+    pub fn measured(&self) -> bool {
+        self.measured
     }
 
     /// The ends for one kind of work.

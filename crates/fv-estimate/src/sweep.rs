@@ -98,7 +98,7 @@ impl<'a> Plan<'a> {
         let (mut errors, mut notes) = (Vec::new(), Vec::new());
         for (what, ranges, most) in [("frames", &axes.frames, MAX_FRAMES), ("batch", &axes.batches, MAX_BATCH)] {
             for range in ranges.iter().filter(|range| range.first == 0 || range.last > most) {
-                let message = format!("{what} {}..{}: allowed are 1 to {most}", range.first, range.last);
+                let message = format!("{what} {}..{}: allowed are 1 to {most}, such as 1..{}", range.first, range.last, most.min(81));
                 errors.push(InputError::new("invalid-value", message));
             }
         }

@@ -63,6 +63,13 @@ impl Interval {
     pub fn exact(value: u64) -> Self {
         Self { low: value, value, high: value }
     }
+
+    /// The largest of each figure: of stages, which do not run together, the one with the highest value need not be the one
+    /// with the highest end.
+    pub fn highest(intervals: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let larger = |a: Self, b: Self| Self { low: a.low.max(b.low), value: a.value.max(b.value), high: a.high.max(b.high) };
+        intervals.into_iter().reduce(larger)
+    }
 }
 
 /// Peaks in the three metrics, which are never compared with each other.

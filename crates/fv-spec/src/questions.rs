@@ -26,7 +26,7 @@ pub struct Clip {
     pub seconds: Option<f64>,
     /// The verdict.
     pub status: Verdict,
-    /// The device peak of the stage that needs most.
+    /// The device peak over all stages: the largest of each figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_peak: Option<Interval>,
     /// Budget less the most that any stage can take; negative when that is more than there is.
@@ -97,6 +97,8 @@ pub struct Largest {
     pub model: String,
     /// The deployment's id.
     pub deployment: String,
+    /// Its engine.
+    pub runtime: String,
     /// What was asked for, with every field resolved.
     pub request: Request,
     /// Whether exactly that fits.
@@ -114,6 +116,9 @@ pub struct Largest {
     /// What would make the request fit, cheapest first, where it does not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub changes: Vec<Change>,
+    /// Where no change was found that makes it fit: what was tried.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tried: Vec<String>,
     /// Where nothing fits as it is: what does with the cheapest change of settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapted: Option<Adapted>,
@@ -236,6 +241,12 @@ pub struct PlaceChanges {
     pub status: Verdict,
     /// Cheapest first.
     pub changes: Vec<Change>,
+    /// Where there are none: what was tried.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tried: Vec<String>,
+    /// Why that deployment, where nobody named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
 }
 
 /// What a stage needs.
@@ -283,7 +294,8 @@ pub struct Minimum {
     pub hardware: Option<String>,
     /// What was asked for, with every field resolved.
     pub request: Request,
-    /// The verdict on that device as it is; `unknown` without one.
+    /// The verdict on that device as it is. Without one: `fits` where [`fits_bytes`](Self::fits_bytes) is known, `uncertain`
+    /// where only [`uncertain_bytes`](Self::uncertain_bytes) is, otherwise `unknown`.
     pub status: Verdict,
     /// The smallest budget of device memory that the request fits in. On unified memory, of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -308,6 +320,9 @@ pub struct Minimum {
     /// What would make it fit on the device that was named, cheapest first, where it does not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub changes: Vec<Change>,
+    /// Where there are none: what was tried.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tried: Vec<String>,
     /// Why something is unknown.
     pub reasons: Vec<Reason>,
     /// Assumptions and remarks.

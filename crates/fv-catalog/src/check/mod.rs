@@ -4,17 +4,18 @@ mod component;
 mod hardware;
 mod model;
 mod origin;
+mod rules;
 mod run;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     path::Path,
     sync::{Arc, LazyLock},
 };
 
 use fv_spec::{
-    authored::{Coefficient, Component, Hardware, Manifest, RunFile},
-    compiled::{Device, Model, RulesFile, VERSION},
+    authored::{Component, Hardware, Manifest, RunFile},
+    compiled::{Device, Model},
     family::ComponentType,
     schema,
 };
@@ -63,7 +64,7 @@ pub fn check(sources: &Sources, keep: Keep) -> Checked {
     let mut of_hardware = Vec::new();
     let (hardware, components) = rayon::join(|| hardware::read(&texts, &mut of_hardware), || component::read(&texts, &mut findings));
     findings.append(&mut of_hardware);
-    let rules = rules(&texts, &mut findings);
+    let rules = rules::read(&texts, &mut findings);
     coverage(&texts, &mut findings);
 
     let others: Vec<_> = texts.iter().filter(|(path, _)| model_key(path).is_none()).collect();
@@ -363,48 +364,6 @@ impl At<'_> {
     pub(crate) fn finding(&self, code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Finding {
         Finding::new(code, self.file, span, label, message)
     }
-}
-
-fn rules(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) -> RulesFile {
-    let mut coefficients = BTreeMap::new();
-    let mut ids = BTreeSet::new();
-    for (_, file) in texts.iter().filter(|(path, _)| rules_key(path)) {
-        let entries = EntryFile::<Coefficient>::read(Some(file), &SHAPES.rules, findings);
-        for (at, entry, coefficient) in entries.placed() {
-            for (input, [low, high]) in &coefficient.range {
-                if low > high {
-                    let span = at.value(&["range".into(), input.as_str().into()]);
-                    findings.push(at.finding(
-                        Code::RangeOrder,
-                        span,
-                        "ends below its start",
-                        format!("the range of `{}` ends below its start", yaml::short(input)),
-                    ));
-                }
-            }
-            if let Some(wrong) = spread_wrong(&entry.id, coefficient.value) {
-                findings.push(at.finding(Code::OutOfRange, at.value(&["value".into()]), "no spread", wrong));
-            }
-            if !ids.insert(entry.id.clone()) {
-                let message = format!("coefficient `{}` is defined in two files", yaml::short(&entry.id));
-                findings.push(at.finding(Code::DuplicateId, entry.key.clone(), "defined elsewhere too", message));
-            }
-            coefficients.insert(entry.id.clone(), coefficient.clone());
-        }
-    }
-    RulesFile { version: VERSION, coefficients }
-}
-
-/// What is wrong with a coefficient that says how far measured peaks lie from derived ones: a ratio to one, below it at the low
-/// end and above it at the high one.
-fn spread_wrong(id: &str, value: f64) -> Option<String> {
-    id.strip_prefix("spread-")?;
-    let allowed = match ["allocated-high", "reserved-high", "reserved-low"].into_iter().find(|end| id.ends_with(&format!("-{end}"))) {
-        Some("reserved-low") => (!(0.0..=1.0).contains(&value)).then_some("a ratio from 0 to 1"),
-        Some(_) => (!(1.0..=100.0).contains(&value)).then_some("a ratio from 1 to 100"),
-        None => Some("ids that end in allocated-high, reserved-high or reserved-low"),
-    };
-    allowed.map(|allowed| format!("`{}`: found {value}, allowed: {allowed}", yaml::short(id)))
 }
 
 fn coverage(texts: &BTreeMap<String, Arc<SourceFile>>, findings: &mut Vec<Finding>) {

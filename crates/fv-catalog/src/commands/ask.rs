@@ -8,14 +8,14 @@ use fv_data::Store;
 use fv_estimate::{
     budget::{Asked, Budget},
     device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes},
-    error::InputError,
+    error::{InputError, quoted},
     estimate::Workload,
     place,
     resolve::Overrides,
 };
 use fv_spec::{
-    authored::Runtime,
-    compiled::{Example, Model, RulesFile},
+    authored::{DeviceKind, Runtime},
+    compiled::{Device, Example, Model, RulesFile},
     request::PartialRequest,
 };
 use serde_json::Value;
@@ -65,24 +65,34 @@ pub(crate) struct Settings {
     env: Vec<(String, String)>,
 }
 
+/// A whole number, with words that say what is allowed.
+pub(crate) fn whole(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("found {}, allowed: a whole number from 0 to {}, such as 81", quoted(text), u32::MAX))
+}
+
+/// Any number, with words that say what is allowed.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| format!("found {}, allowed: a number such as 5 or 3.5", quoted(text)))
+}
+
 /// A request; what is left out comes from the deployment, then from the family.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Request")]
 struct RequestArgs {
     /// Pixel rows
-    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true, value_parser = whole)]
     height: Option<u32>,
     /// Pixel columns
-    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PIXELS", allow_negative_numbers = true, value_parser = whole)]
     width: Option<u32>,
     /// Frames of the video
-    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "seconds", value_parser = whole)]
     frames: Option<u32>,
     /// Its duration in place of --frames
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = number)]
     seconds: Option<f64>,
     /// Videos generated together
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     batch: Option<u32>,
     #[command(flatten)]
     rest: RestArgs,
@@ -93,16 +103,16 @@ struct RequestArgs {
 #[command(next_help_heading = "Request")]
 pub(crate) struct RestArgs {
     /// Scale of classifier-free guidance; 1 is none
-    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true, value_parser = number)]
     guidance: Option<f64>,
     /// Denoising steps
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     steps: Option<u32>,
     /// Tokens that the text encoder is given
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     text_tokens: Option<u32>,
     /// Conditioning images, clips or audio tracks
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     reference: Option<u32>,
 }
 
@@ -114,13 +124,13 @@ pub(crate) struct On {
     #[arg(long, value_name = "ID", group = "device")]
     pub(crate) hardware: Option<String>,
     /// A device with memory of its own that the catalog does not hold
-    #[arg(long, value_name = "GIB", group = "device", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", group = "device", allow_negative_numbers = true, value_parser = number)]
     vram_gib: Option<f64>,
     /// A device that a JSON file describes
     #[arg(long, value_name = "FILE", group = "device")]
     device_file: Option<PathBuf>,
     /// Host memory of that device
-    #[arg(long, value_name = "GIB", requires = "vram_gib", conflicts_with_all = ["host_gb", "hardware", "device_file"], allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", requires = "vram_gib", conflicts_with_all = ["host_gb", "hardware", "device_file"], allow_negative_numbers = true, value_parser = number)]
     ram_gib: Option<f64>,
     /// Its software stack; without it, cuda
     #[arg(long, value_name = "NAME", requires = "vram_gib", conflicts_with_all = ["hardware", "device_file"])]
@@ -132,7 +142,7 @@ pub(crate) struct On {
     #[arg(long, value_name = "ID")]
     pub(crate) partition: Option<String>,
     /// What is provisioned of the device, in GB (10^9 bytes)
-    #[arg(long, value_name = "GB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = number)]
     pub(crate) allocation_gb: Option<f64>,
     #[command(flatten)]
     pub(crate) limits: Limits,
@@ -143,14 +153,132 @@ pub(crate) struct On {
 #[command(next_help_heading = "Device")]
 pub(crate) struct Limits {
     /// The most that may be used of the device
-    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true, value_parser = number)]
     memory_budget_gib: Option<f64>,
     /// Host memory, in GB (10^9 bytes)
-    #[arg(long, value_name = "GB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = number)]
     host_gb: Option<f64>,
     /// Device memory to leave to others
-    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true, value_parser = number)]
     reserve_gib: Option<f64>,
+}
+
+/// Which devices of the catalog are looked at.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct Devices {
+    /// Only these devices, by id or alias: separated by commas, or given several times
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(crate) hardware: Vec<String>,
+    /// Only devices with an id like one of these, such as 'rtx-*' or 'h?00-*'
+    #[arg(long, value_name = "GLOB", value_delimiter = ',', value_parser = pattern)]
+    only: Vec<glob::Pattern>,
+    /// Only devices of this kind
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// Only devices of this vendor
+    #[arg(long, value_name = "NAME")]
+    vendor: Option<String>,
+    /// Only devices with at least so much memory, as their driver reports it or nominally
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true, value_parser = number)]
+    min_memory_gib: Option<f64>,
+    /// Only devices with at most so much
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true, value_parser = number)]
+    max_memory_gib: Option<f64>,
+}
+
+/// What sort of device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A graphics card or module
+    Gpu,
+    /// A processor with graphics
+    Apu,
+    /// A system on a chip
+    Soc,
+    /// A processor and a GPU with coherent memory
+    Superchip,
+    /// Another accelerator
+    Accelerator,
+}
+
+impl Kind {
+    fn kind(self) -> DeviceKind {
+        match self {
+            Self::Gpu => DeviceKind::Gpu,
+            Self::Apu => DeviceKind::Apu,
+            Self::Soc => DeviceKind::Soc,
+            Self::Superchip => DeviceKind::Superchip,
+            Self::Accelerator => DeviceKind::Accelerator,
+        }
+    }
+}
+
+fn pattern(text: &str) -> Result<glob::Pattern, String> {
+    let why = |error: glob::PatternError| format!("{}; allowed: an id in which * stands for any text and ? for one character", error.msg);
+    glob::Pattern::new(text.trim()).map_err(why)
+}
+
+impl Devices {
+    /// Whether anything narrows the catalog down.
+    pub(crate) fn narrowed(&self) -> bool {
+        !self.hardware.is_empty() || self.filtered()
+    }
+
+    fn filtered(&self) -> bool {
+        !self.only.is_empty() || self.kind.is_some() || self.vendor.is_some() || self.min_memory_gib.or(self.max_memory_gib).is_some()
+    }
+
+    /// The devices, each once: those named, in that order, or all of the catalog, as far as the filters let them pass.
+    pub(crate) fn find(&self, store: &Store, errors: &mut Vec<InputError>) -> Result<Vec<DeviceSpec>, Stop> {
+        let all = store.devices()?;
+        let mut named: Vec<String> = Vec::new();
+        for name in &self.hardware {
+            match hardware(store, name)? {
+                Ok(device) if named.contains(&device.id) => {}
+                Ok(device) => named.push(device.id),
+                Err(error) => errors.push(error),
+            }
+        }
+        if let Some(vendor) = self.vendor.as_ref().filter(|vendor| !all.iter().any(|device| device.vendor.eq_ignore_ascii_case(vendor))) {
+            let mut vendors: Vec<&str> = all.iter().map(|device| device.vendor.as_str()).collect();
+            vendors.sort_unstable();
+            vendors.dedup();
+            errors.push(InputError::new("unknown-vendor", format!("no vendor is called {:?}, only {}", short(vendor), vendors.join(", "))));
+        }
+        let mut bytes = |what: &str, value: Option<f64>| value.and_then(|value| gib_to_bytes(what, value).map_err(|e| errors.push(e)).ok());
+        let (least, most) = (bytes("`--min-memory-gib`", self.min_memory_gib), bytes("`--max-memory-gib`", self.max_memory_gib));
+        let chosen = |device: &&Device| named.is_empty() || named.contains(&device.id);
+        let mut found: Vec<DeviceSpec> =
+            all.iter().filter(chosen).filter(|device| self.passes(device, least, most)).map(DeviceSpec::from).collect();
+        found.sort_by_key(|device| named.iter().position(|name| *name == device.id));
+        if found.is_empty() && errors.is_empty() {
+            let what = if self.hardware.is_empty() { "no device of the catalog" } else { "none of the devices that are named" };
+            errors.push(InputError::new("no-hardware", format!("{what} passes all of the filters: {}", self.words().join(", "))));
+        }
+        Ok(found)
+    }
+
+    fn passes(&self, device: &Device, least: Option<u64>, most: Option<u64>) -> bool {
+        let options = glob::MatchOptions { case_sensitive: false, ..glob::MatchOptions::new() };
+        let spec = DeviceSpec::from(device);
+        let memory = spec.reported.or(spec.nominal);
+        self.kind.is_none_or(|kind| kind.kind() == device.kind)
+            && self.vendor.as_ref().is_none_or(|vendor| vendor.eq_ignore_ascii_case(&device.vendor))
+            && (self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches_with(&device.id, options)))
+            && least.is_none_or(|least| memory.is_some_and(|bytes| bytes >= least))
+            && most.is_none_or(|most| memory.is_some_and(|bytes| bytes <= most))
+    }
+
+    /// The filters, as they are written.
+    fn words(&self) -> Vec<String> {
+        let only = self.only.iter().map(|pattern| format!("--only {pattern}"));
+        let kind = self.kind.and_then(|kind| kind.to_possible_value()).map(|kind| format!("--kind {}", kind.get_name()));
+        let vendor = self.vendor.as_ref().map(|vendor| format!("--vendor {}", short(vendor)));
+        let least = self.min_memory_gib.map(|gib| format!("--min-memory-gib {gib}"));
+        let most = self.max_memory_gib.map(|gib| format!("--max-memory-gib {gib}"));
+        only.chain(kind).chain(vendor).chain(least).chain(most).collect()
+    }
 }
 
 /// The engine of a deployment.
@@ -241,6 +369,28 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Why a deployment was taken, where nobody named it and there are others.
+    pub(crate) fn choice(&self, model: &Model, example: &Example) -> Option<String> {
+        let others: Vec<String> = model.examples.iter().filter(|other| other.id != example.id).map(named).collect();
+        if self.deployment.is_some() || others.is_empty() {
+            return None;
+        }
+        let first = match self.runtime {
+            Some(runtime) => format!("its first with {}", runtime.runtime().word()),
+            None if model.examples.first().is_some_and(|first| first.id == example.id) => "its first".to_owned(),
+            None => "its first whose memory is known".to_owned(),
+        };
+        let others = others.join(", ");
+        Some(format!("deployment {} of {} was taken as {first}; --deployment takes another: {others}", named(example), model.id))
+    }
+}
+
+/// A deployment and its runtime.
+fn named(example: &Example) -> String {
+    format!("{} ({})", example.id, example.runtime.word())
+}
+
 /// The model of this name.
 pub(crate) fn model(store: &Store, name: &str) -> Result<Model, Stop> {
     let Some(model) = store.model(name)? else {
@@ -263,7 +413,7 @@ pub(crate) fn models(store: &Store) -> Result<Vec<Model>, Stop> {
 }
 
 fn deployments(model: &Model) -> String {
-    model.examples.iter().map(|example| format!("{} ({})", example.id, example.runtime.word())).collect::<Vec<_>>().join(", ")
+    model.examples.iter().map(named).collect::<Vec<_>>().join(", ")
 }
 
 /// That a model has no deployment of this name.
@@ -277,6 +427,11 @@ impl Asks {
     pub(crate) fn request(&self) -> PartialRequest {
         let RequestArgs { height, width, frames, seconds, batch, rest } = self.request;
         PartialRequest { height, width, num_frames: frames, seconds, batch, ..rest.request() }
+    }
+
+    /// That no variable is given two values.
+    pub(crate) fn sound(&self) -> Result<(), Stop> {
+        self.settings.sound()
     }
 
     /// Settings and environment; some runtimes do otherwise where device and host share their memory.
@@ -300,6 +455,21 @@ impl RestArgs {
 }
 
 impl Settings {
+    /// That no variable is given two values; resolving says the same of settings, which have several names.
+    pub(crate) fn sound(&self) -> Result<(), Stop> {
+        for (at, (name, value)) in self.env.iter().enumerate() {
+            if self.env[..at].iter().any(|(known, other)| known == name && other != value) {
+                return Err(Stop::Usage(format!("--env {} is given twice, with different values: leave out one", short(name))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings that are set, by the names that they were given.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.set.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn overrides(&self, unified_memory: bool) -> Overrides {
         Overrides { env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(), set: self.set.clone(), unified_memory }
     }

@@ -10,9 +10,15 @@ use crate::cli::{Context, Done, Stop};
 pub(crate) fn build(context: &mut Context, out: &Path) -> Done {
     let catalog = context.catalog()?;
     let files = write::compiled(&catalog);
-    let json = context.data_format()? == Format::Json;
+    let format = context.global.format;
+    if !matches!(format, Format::Github | Format::Sarif) {
+        context.data_format()?;
+    }
     let changed = write::replace_all(out, &files).map_err(|error| Stop::Usage(error.to_string()))?;
-    if json {
+    if matches!(format, Format::Github | Format::Sarif) {
+        return context.findings(&[]);
+    }
+    if format == Format::Json {
         return context
             .value(&json!({ "version": 1, "models": catalog.models.len(), "devices": catalog.devices.len(), "changed": changed }));
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use fv_catalog::{accuracy::fit::yaml, output::Format, write};
+use fv_catalog::{accuracy::fit::yaml, output::Format, write, yaml::short};
 use fv_estimate::calibrate::{Context as Runs, Fit, Group, Left, fit, groups};
 use fv_spec::authored::Coefficient;
 use fv_spec::compiled::Model;
@@ -53,9 +53,18 @@ pub(crate) fn calibrate(context: &mut Context, arguments: &CalibrateArguments) -
     let catalog = context.catalog()?;
     let mut models: Vec<&Model> = Vec::new();
     for id in &arguments.models {
-        let found =
-            catalog.model(id).ok_or_else(|| Stop::Usage(format!("no model is called {id:?}; `fv-catalog list models` lists them")))?;
+        let Some(found) = catalog.model(id) else {
+            let file = Path::new(id).is_file();
+            let hint =
+                if file { "runs come from the catalog: `fv-catalog add-run FILE` adds one" } else { "`fv-catalog list models` lists them" };
+            return Err(Stop::Usage(format!("no model is called {:?}; {hint}", short(id))));
+        };
         models.push(found);
+    }
+    if let Some(id) = arguments.hardware.as_ref().filter(|id| !catalog.devices.iter().any(|device| device.id == **id)) {
+        let near = fv_data::nearest(id, catalog.devices.iter().map(|device| device.id.as_str()));
+        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
+        return Err(Stop::Usage(format!("no device has the id {:?}, which runs name exactly{hint}", short(id))));
     }
     if models.is_empty() {
         models = catalog.models.values().collect();
@@ -109,7 +118,10 @@ fn human(fits: &[(Runs, Group, Fit)], left: &[Left]) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     if fits.is_empty() {
-        text.push_str("no run can be fitted to: none that was asked for records an allocator's peaks of a covered model\n");
+        text.push_str(
+            "nothing to fit: of the reference runs that were asked for none records peaks of an allocator (torch_peak_allocated or \
+             torch_peak_reserved) of a model with rules; `fv-catalog import-log` makes such a record, `fv-catalog add-run` adds the run\n",
+        );
     }
     for (runs, group, fit) in fits {
         let _ = writeln!(text, "{}: {} peak(s)", title(runs), group.points.len());

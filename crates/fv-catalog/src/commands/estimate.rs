@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use clap::{Args, ValueEnum};
-use fv_catalog::{output::Format, yaml::short};
-use fv_data::Store;
+use clap::Args;
+use fv_catalog::output::Format;
 use fv_estimate::{
     device::DeviceSpec,
     error::InputError,
@@ -19,8 +18,8 @@ use fv_estimate::{
     resolve::{config_path, resolve, without_nulls},
 };
 use fv_spec::{
-    authored::{DeviceKind, Runtime},
-    compiled::{Device, Example, Model, RulesFile},
+    authored::Runtime,
+    compiled::{Example, Model, RulesFile},
     estimate::{Estimate, Explanation, Recommendations, Setting, VERSION, Verdict},
     questions::PlaceChanges,
     request::{PartialRequest, Request},
@@ -28,7 +27,7 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::ask::{Evaluated, Limits, On, Place, Work, evaluate, hardware, is_unified, models, needed, refused};
+use super::ask::{Devices, Evaluated, Limits, On, Place, Work, evaluate, is_unified, models, needed, refused};
 use crate::cli::{Context, Done, Stop, width};
 
 /// `estimate` and `explain`.
@@ -73,18 +72,13 @@ pub(crate) struct AssessArgs {
 
 /// `recommend`.
 #[derive(Debug, Args)]
+#[command(mut_arg("deployment", |arg| arg.help("Only this deployment of the model; without it, all")))]
+#[command(mut_arg("runtime", |arg| arg.help("Only the first deployment with this runtime")))]
 pub(crate) struct RecommendArgs {
     #[command(flatten)]
     work: Work,
-    /// Only this device; may be given several times
-    #[arg(long, value_name = "ID", help_heading = "Device")]
-    hardware: Vec<String>,
-    /// Only devices of this kind
-    #[arg(long, value_enum, help_heading = "Device")]
-    kind: Option<Kind>,
-    /// Only devices of this vendor
-    #[arg(long, value_name = "NAME", help_heading = "Device")]
-    vendor: Option<String>,
+    #[command(flatten)]
+    devices: Devices,
     /// Partitions, too, each on its own
     #[arg(long, help_heading = "Device")]
     partitions: bool,
@@ -112,33 +106,6 @@ struct Revisions {
     model_revision: Option<String>,
 }
 
-/// What sort of device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// A graphics card or module
-    Gpu,
-    /// A processor with graphics
-    Apu,
-    /// A system on a chip
-    Soc,
-    /// A processor and a GPU with coherent memory
-    Superchip,
-    /// Another accelerator
-    Accelerator,
-}
-
-impl Kind {
-    fn kind(self) -> DeviceKind {
-        match self {
-            Self::Gpu => DeviceKind::Gpu,
-            Self::Apu => DeviceKind::Apu,
-            Self::Soc => DeviceKind::Soc,
-            Self::Superchip => DeviceKind::Superchip,
-            Self::Accelerator => DeviceKind::Accelerator,
-        }
-    }
-}
-
 /// A model, evaluated on a device.
 struct Asked {
     model: Model,
@@ -156,6 +123,7 @@ impl Asked {
         let model = work.find(&store)?;
         let example = work.example(&model)?;
         let place = on.find(&store)?;
+        work.asks.sound()?;
         let evaluated = evaluate(&model, example, work, &place, &store.rules()?)?;
         let example = model.examples.iter().position(|other| other.id == example.id).unwrap_or_default();
         Ok(Self { model, example, place, evaluated })
@@ -297,7 +265,8 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     let models = if one { vec![work.find(&store)?] } else { models(&store)? };
     let rules = store.rules()?;
     let mut errors = Vec::new();
-    let devices = devices(&store, arguments, &mut errors)?;
+    let devices = arguments.devices.find(&store, &mut errors)?;
+    work.asks.sound()?;
     let limits = arguments.limits.asked(&mut errors);
     // Limits are wrong or right for all devices alike, and without one.
     errors.extend(place::offer(None, &limits, Runtime::FvRun, &rules).err().into_iter().flatten());
@@ -363,7 +332,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     }
     let considered = candidates.len();
     let mut found = sort(candidates);
-    if one && !arguments.hardware.is_empty() {
+    if one && !arguments.devices.hardware.is_empty() {
         found.changes = changes_for(&models[0], work, &devices, &limits, &rules, &found)?;
     }
     let fits = !found.measured.is_empty() || !found.analytical.is_empty();
@@ -393,56 +362,37 @@ fn changes_for(
     rules: &RulesFile,
     found: &Recommendations,
 ) -> Result<Vec<PlaceChanges>, Stop> {
-    let example = work.example(model)?;
+    let named = work.example(model)?;
     let request = work.asks.request();
+    // Of what is unknown no change is known either: then that of the first deployment that is not.
+    let examples = std::iter::once(named).chain(model.examples.iter().filter(|other| other.id != named.id));
+    let examples: Vec<&Example> = if work.deployment.is_some() || work.runtime.is_some() { vec![named] } else { examples.collect() };
     let mut offered = Vec::new();
     for device in devices {
         if found.measured.iter().chain(&found.analytical).any(|fits| fits.hardware == device.id) {
             continue;
         }
         let overrides = work.asks.overrides(is_unified(device));
-        let question = Question { model, example, rules, device: Some(device), asked: limits, overrides: &overrides };
-        // Another deployment took the request; this one may not.
-        let Ok(Ok(answer)) = largest(&question, &request, Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false })
-        else {
-            continue;
-        };
-        if !answer.changes.is_empty() {
+        let wanted = Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false };
+        // A deployment may not take the request, as long as another one did.
+        let answer = examples.iter().find_map(|example| {
+            let question = Question { model, example, rules, device: Some(device), asked: limits, overrides: &overrides };
+            Some((*example, largest(&question, &request, wanted).ok()?.ok()?))
+        });
+        if let Some((example, answer)) = answer {
             let (hardware, deployment) = (device.id.clone(), example.id.clone());
-            offered.push(PlaceChanges { hardware, deployment, status: answer.status, changes: answer.changes });
+            let chosen = work.choice(model, example);
+            offered.push(PlaceChanges {
+                hardware,
+                deployment,
+                status: answer.status,
+                changes: answer.changes,
+                tried: answer.tried,
+                chosen,
+            });
         }
     }
     Ok(offered)
-}
-
-/// Devices to look at.
-fn devices(store: &Store, arguments: &RecommendArgs, errors: &mut Vec<InputError>) -> Result<Vec<DeviceSpec>, Stop> {
-    let mut named = Vec::new();
-    for name in &arguments.hardware {
-        match hardware(store, name)? {
-            Ok(device) => named.push(device.id),
-            Err(error) => errors.push(error),
-        }
-    }
-    let all = store.devices()?;
-    if let Some(vendor) = &arguments.vendor
-        && !all.iter().any(|device| device.vendor.eq_ignore_ascii_case(vendor))
-    {
-        let mut vendors: Vec<&str> = all.iter().map(|device| device.vendor.as_str()).collect();
-        vendors.sort_unstable();
-        vendors.dedup();
-        errors.push(InputError::new("unknown-vendor", format!("no vendor is called {:?}, only {}", short(vendor), vendors.join(", "))));
-    }
-    let wanted = |device: &&Device| {
-        arguments.kind.is_none_or(|kind| kind.kind() == device.kind)
-            && arguments.vendor.as_ref().is_none_or(|vendor| vendor.eq_ignore_ascii_case(&device.vendor))
-            && (named.is_empty() || named.contains(&device.id))
-    };
-    let chosen: Vec<DeviceSpec> = all.iter().filter(wanted).map(DeviceSpec::from).collect();
-    if chosen.is_empty() && errors.is_empty() {
-        errors.push(InputError::new("no-hardware", "no device is of that name, kind and vendor"));
-    }
-    Ok(chosen)
 }
 
 /// A deployment evaluated for devices that share their memory with the host, or for those that do not.

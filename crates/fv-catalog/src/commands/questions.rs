@@ -4,7 +4,6 @@ use std::io::Write;
 
 use clap::Args;
 use fv_catalog::output::Format;
-use fv_data::Store;
 use fv_estimate::{
     budget,
     device::DeviceSpec,
@@ -24,7 +23,7 @@ use fv_spec::{
 };
 use rayon::prelude::*;
 
-use super::ask::{Asks, Limits, On, Place, RuntimeName, Work, hardware, is_unified, model, models, needed, no_deployment, refused};
+use super::ask::{Asks, Devices, Limits, On, Place, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused};
 use super::estimate::required;
 use crate::cli::{Context, Done, Stop, width};
 
@@ -38,6 +37,9 @@ pub(crate) struct LargestArgs {
     /// Let what may fit count as fitting
     #[arg(long)]
     admit_uncertain: bool,
+    /// Without a model: settings, sizes, buffers and the next larger clips of each, too
+    #[arg(long)]
+    explain: bool,
     /// Exit 1 unless the request itself fits or, without a model, anything does
     #[arg(long)]
     require_fit: bool,
@@ -65,14 +67,13 @@ pub(crate) struct CompareArgs {
     /// Models, by id or checkpoint
     #[arg(value_name = "MODEL", required = true)]
     models: Vec<String>,
-    /// A device; may be given several times
-    #[arg(long, value_name = "ID", required = true, help_heading = "Device")]
-    hardware: Vec<String>,
-    /// Only this deployment; may be given several times
-    #[arg(long, value_name = "ID")]
+    #[command(flatten)]
+    devices: Devices,
+    /// Only these deployments: separated by commas, or given several times
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
     deployment: Vec<String>,
-    /// Only deployments with this runtime; may be given several times
-    #[arg(long, value_enum)]
+    /// Only deployments with one of these runtimes: separated by commas, or given several times
+    #[arg(long, value_enum, value_delimiter = ',')]
     runtime: Vec<RuntimeName>,
     #[command(flatten)]
     asks: Asks,
@@ -100,6 +101,7 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     let asked = if one { vec![(&models[0], work.example(&models[0])?)] } else { chosen(&models, work.runtime) };
     let place = on.find(&store)?;
     sound(&place)?;
+    work.asks.sound()?;
     let Some(device) = &place.device else {
         return Err(Stop::Usage("the largest clip depends on the device: name it with --hardware, --vram-gib or --device-file".into()));
     };
@@ -121,7 +123,10 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     let mut errors = Vec::new();
     for ((model, example), found) in asked.iter().zip(found) {
         match found {
-            Ok(Ok(largest)) => result.answers.push(*largest),
+            Ok(Ok(mut largest)) => {
+                largest.notes.extend(work.choice(model, example).filter(|_| one));
+                result.answers.push(*largest);
+            }
             Ok(Err(unknown)) => result.unknown.push(unknown),
             Err(wrong) => errors.push((model, example, wrong)),
         }
@@ -135,7 +140,7 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     let name = if one { models[0].name.as_str() } else { "" };
     match context.data_format()? {
         Format::Json => context.value(&result)?,
-        _ => context.text(&render::largest(&result, &Names { model: name, device: Some(&device.name) }, width()))?,
+        _ => context.text(&render::largest(&result, &Names { model: name, device: Some(&device.name) }, arguments.explain, width()))?,
     }
     let some = |extent: &Extent| extent.largest.is_some();
     let fits =
@@ -165,6 +170,7 @@ pub(crate) fn minimum(context: &mut Context, arguments: &MinimumArgs) -> Done {
     let example = work.example(&model)?;
     let place = arguments.on.find(&store)?;
     sound(&place)?;
+    work.asks.sound()?;
     let rules = store.rules()?;
     let overrides = work.asks.overrides(place.device.as_ref().is_some_and(is_unified));
     let device = place.device.as_ref();
@@ -173,6 +179,7 @@ pub(crate) fn minimum(context: &mut Context, arguments: &MinimumArgs) -> Done {
     if answer.fits_bytes.max(answer.host_bytes) > Some(MAX_JSON_INTEGER) {
         return Err(Stop::Usage("the request is too large: its sizes exceed 2^53 bytes".into()));
     }
+    answer.notes.extend(work.choice(&model, example));
     let devices: Vec<DeviceSpec> = store.devices()?.iter().map(DeviceSpec::from).collect();
     let host = budget::Asked { host_gb: place.asked.host_gb, reserve_bytes: place.asked.reserve_bytes, ..budget::Asked::default() };
     let everywhere = Question { device: None, asked: &host, ..question };
@@ -183,7 +190,7 @@ pub(crate) fn minimum(context: &mut Context, arguments: &MinimumArgs) -> Done {
         _ => context.text(&render::minimum(&answer, &names, width()))?,
     }
     let Minimum { status, .. } = answer;
-    required(arguments.require_fit, status == Verdict::Fits)
+    required(arguments.require_fit, device.is_some() && status == Verdict::Fits)
 }
 
 pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
@@ -198,7 +205,12 @@ pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
     }
     let asked = deployments(&named, &arguments.deployment, &arguments.runtime)?;
     let mut errors = Vec::new();
-    let devices = devices(&store, &arguments.hardware, &mut errors)?;
+    if !arguments.devices.narrowed() {
+        let text = "say which devices: --hardware names them, --only, --kind, --vendor, --min-memory-gib and --max-memory-gib choose";
+        return Err(Stop::Usage(text.into()));
+    }
+    arguments.asks.sound()?;
+    let devices = arguments.devices.find(&store, &mut errors)?;
     let limits = arguments.limits.asked(&mut errors);
     if !errors.is_empty() {
         return Err(refused(errors));
@@ -245,19 +257,6 @@ pub(super) fn deployments<'a>(
     let found: Vec<(&Model, &Example)> = all.into_iter().filter(|(_, example)| wanted(example)).collect();
     if found.is_empty() {
         return Err(Stop::Usage("no deployment of these models is of that name and runtime".into()));
-    }
-    Ok(found)
-}
-
-/// Devices by name, each once.
-pub(super) fn devices(store: &Store, names: &[String], errors: &mut Vec<InputError>) -> Result<Vec<DeviceSpec>, Stop> {
-    let mut found: Vec<DeviceSpec> = Vec::new();
-    for name in names {
-        match hardware(store, name)? {
-            Ok(device) if found.iter().any(|known| known.id == device.id) => {}
-            Ok(device) => found.push(device),
-            Err(error) => errors.push(error),
-        }
     }
     Ok(found)
 }

@@ -10,12 +10,12 @@ use std::{
 };
 
 use clap::Args;
-use fv_catalog::{output::Format, write};
+use fv_catalog::{output::Format, write, yaml::short};
 use fv_data::Store;
 use fv_estimate::{
     budget,
     device::DeviceSpec,
-    error::InputError,
+    error::{InputError, quoted},
     family,
     sweep::{Axes, Plan, Range, Varied},
 };
@@ -28,8 +28,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::ask::{Limits, RestArgs, RuntimeName, Settings, model, models, refused, setting};
-use super::questions::{deployments, devices};
+use super::ask::{Devices, Limits, RestArgs, RuntimeName, Settings, model, models, refused, setting};
+use super::questions::deployments;
 use crate::cli::{Context, Done, Stop};
 
 /// Rows and requests that are worked on at once, at most: what bounds memory, and how much work an interruption costs.
@@ -42,15 +42,14 @@ pub(crate) struct SweepArgs {
     /// Models, by id or checkpoint; without any, all that have rules
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
-    /// Only this deployment; may be given several times
-    #[arg(long, value_name = "ID")]
+    /// Only these deployments: separated by commas, or given several times
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
     deployment: Vec<String>,
-    /// Only deployments with this runtime; may be given several times
-    #[arg(long, value_enum)]
+    /// Only deployments with one of these runtimes: separated by commas, or given several times
+    #[arg(long, value_enum, value_delimiter = ',')]
     runtime: Vec<RuntimeName>,
-    /// A device; may be given several times. Without any, all of the catalog
-    #[arg(long, value_name = "ID", help_heading = "Device")]
-    hardware: Vec<String>,
+    #[command(flatten)]
+    devices: Devices,
     #[command(flatten)]
     limits: Limits,
     /// Sizes such as 832x480,1280x720
@@ -83,28 +82,49 @@ pub(crate) struct SweepArgs {
     limit: u64,
 }
 
-fn size(text: &str) -> Result<[u32; 2], String> {
-    let parsed = text.split_once(['x', 'X']).and_then(|(width, height)| Some([height.trim().parse().ok()?, width.trim().parse().ok()?]));
-    parsed.ok_or_else(|| "a width, `x` and a height, such as 832x480".to_owned())
+/// That a setting that varies is neither set for all points nor varied again.
+fn varied_once(vary: &[(String, Vec<Value>)], settings: &Settings) -> Result<(), Stop> {
+    let plain = |name: &str| name.strip_prefix("generator.").unwrap_or(name).to_owned();
+    for (at, (key, _)) in vary.iter().enumerate() {
+        if settings.names().any(|name| plain(name) == plain(key)) {
+            return Err(Stop::Usage(format!("{} is set for all points with --set, and varied with --vary: leave out one", short(key))));
+        }
+        if vary[..at].iter().any(|(known, _)| plain(known) == plain(key)) {
+            return Err(Stop::Usage(format!("--vary {} is given twice: put its values into one, separated by commas", short(key))));
+        }
+    }
+    Ok(())
 }
 
+fn size(text: &str) -> Result<[u32; 2], String> {
+    let parsed = text.split_once(['x', 'X']).and_then(|(width, height)| Some([height.trim().parse().ok()?, width.trim().parse().ok()?]));
+    parsed.ok_or_else(|| format!("found {}, allowed: a width, `x` and a height in whole pixels, such as 832x480", quoted(text)))
+}
+
+/// Whole numbers from one to another.
 fn range(text: &str) -> Result<Range, String> {
-    const SHAPE: &str = "a whole number, or A..B, or A..B/STEP";
-    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| SHAPE.to_owned());
+    let wrong = |why: &str| {
+        format!(
+            "found {}{why}, allowed: a whole number or A..B or A..B/STEP, upwards from 1, such as 81, 17..161 or 17..161/16",
+            quoted(text)
+        )
+    };
+    let number = |part: &str| match part.trim() {
+        "" => Err(wrong(", of which an end is missing")),
+        part if part == text.trim() => part.parse::<u32>().map_err(|_| wrong("")),
+        part => part.parse::<u32>().map_err(|_| wrong(&format!(", in which {} is no whole number up to {}", quoted(part), u32::MAX))),
+    };
     let Some((first, rest)) = text.split_once("..") else {
         let only = number(text)?;
         return Ok(Range { first: only, last: only, step: Some(1) });
     };
     let (last, step) = rest.split_once('/').map_or((rest, None), |(last, step)| (last, Some(step)));
-    if first.trim().is_empty() || last.trim().is_empty() {
-        return Err(format!("the range is empty: {SHAPE}"));
-    }
     let (first, last, step) = (number(first)?, number(last)?, step.map(number).transpose()?);
     if first > last {
-        return Err(format!("the range is reversed and so holds nothing; {last}..{first} goes upwards"));
+        return Err(wrong(&format!(", which is reversed and so holds nothing ({last}..{first} goes upwards)")));
     }
     if step == Some(0) {
-        return Err("a step of 0 goes nowhere; allowed: 1 or more".to_owned());
+        return Err(wrong(", whose step of 0 goes nowhere"));
     }
     Ok(Range { first, last, step })
 }
@@ -258,10 +278,9 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
     let named = named(&store, &arguments.models)?;
     let asked = deployments(&named, &arguments.deployment, &arguments.runtime)?;
     let mut errors = Vec::new();
-    let mut chosen = devices(&store, &arguments.hardware, &mut errors)?;
-    if arguments.hardware.is_empty() {
-        chosen = store.devices()?.iter().map(DeviceSpec::from).collect();
-    }
+    arguments.settings.sound()?;
+    varied_once(&arguments.vary, &arguments.settings)?;
+    let chosen = arguments.devices.find(&store, &mut errors)?;
     let limits = arguments.limits.asked(&mut errors);
     if !errors.is_empty() {
         return Err(refused(errors));

@@ -116,7 +116,7 @@ pub fn lower(
     if !missing.is_empty() {
         // Of another arrangement the weights are known.
         let mut floor = weights_only::lower(model, example, settings, request, details)?;
-        floor.uncovered.extend(missing);
+        floor.uncovered.splice(0..0, missing);
         return Ok(floor);
     }
     let Some(Placement::Streamed { resident, .. }) = settings.component(Role::Transformer).map(|c| c.placement) else {

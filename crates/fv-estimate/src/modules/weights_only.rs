@@ -46,7 +46,7 @@ pub fn lower(model: &Model, example: &Example, settings: &Settings, request: &Re
     load_stage(&mut p, &mut residency);
     let (family, runtime) = (&model.memory_rules, settings.runtime.word());
     let covered = crate::family::find(family).map_or(&[] as &[Runtime], |family| family.runtimes());
-    if let Some(other) = model.examples.iter().find(|example| covered.contains(&example.runtime)) {
+    if let Some(other) = model.examples.iter().find(|other| covered.contains(&other.runtime) && other.runtime != settings.runtime) {
         let (id, other) = (&other.id, other.runtime.word());
         let text = format!("no memory rule covers {family} x {runtime}; the family has rules for {other}: try --deployment {id}");
         residency.uncovered(Reason::new("uncovered-family", text));

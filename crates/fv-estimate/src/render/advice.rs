@@ -131,8 +131,11 @@ pub fn recommendations(found: &Recommendations, asked: &Asked<'_>, width: usize)
         table(&mut text, title, tone, list, asked.limit);
     }
     nothing_known(&mut text, &found.unknown, width);
-    for PlaceChanges { hardware, deployment, status, changes: offered } in &found.changes {
-        changes(&mut text, &format!("what makes it fit on {hardware} with {deployment}, where it {}", so(*status)), offered, width);
+    for PlaceChanges { hardware, deployment, status, changes: offered, tried, chosen } in &found.changes {
+        changes(&mut text, &format!("what makes it fit on {hardware}, where it {} with {deployment}", so(*status)), offered, tried, width);
+        if let Some(chosen) = chosen {
+            text.wrapped(Line::new().plain("  "), Line::new().quiet(chosen), width);
+        }
     }
     text
 }

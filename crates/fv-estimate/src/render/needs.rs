@@ -61,6 +61,9 @@ pub(super) fn sentence(estimate: &Estimate, names: &Names<'_>) -> String {
         None => format!(" on {name}"),
     });
     let why = || first_reason(&estimate.reasons);
+    let reason = |code: &str| estimate.reasons.iter().find(|reason| reason.code == code);
+    let has = |code: &str| reason(code).is_some();
+    let message = |code: &str| reason(code).map_or_else(why, |reason| reason.message.clone());
     let needs = highest(estimate).and_then(device).zip(estimate.memory.budget_bytes);
     let left = margin(estimate);
     match (estimate.status, needs) {
@@ -69,14 +72,24 @@ pub(super) fn sentence(estimate: &Estimate, names: &Names<'_>) -> String {
             let spare = left.filter(|left| *left >= 0).map(|left| format!(", at least {} to spare", gib(saturated(left))));
             format!("{what} needs {} of {}{on}{}", gib(need.value), gib(budget), spare.unwrap_or_default())
         }
-        (Verdict::Uncertain, Some((need, budget))) => {
-            // The stage that needs most at its worst need not be the one that needs most at least.
-            let highest = estimate.stages.iter().filter_map(device).map(|peak| peak.high).max().unwrap_or(need.high);
-            let lowest = estimate.stages.iter().filter_map(least).max().unwrap_or(need.low);
-            let short = left.filter(|left| *left < 0).map(|left| format!(", up to {} short", gib(saturated(left))));
-            format!("{what} needs between {} and {} of {}{on}{}", gib(lowest), gib(highest), gib(budget), short.unwrap_or_default())
+        (Verdict::Uncertain, Some((need, budget))) if has("unknown-spread") => {
+            format!("{what} needs {} of {}{on} by what is derived alone: {}", gib(need.value), gib(budget), message("unknown-spread"))
         }
-        (Verdict::DoesNotFit, Some((need, budget))) => match &estimate.shortfall {
+        (Verdict::Uncertain, Some(_)) if has("allocator-cap") => format!("{what}{on}: {}", message("allocator-cap")),
+        (Verdict::Uncertain, Some((_, budget))) => {
+            // Device and host together, where what they share is what may be short.
+            let shared = if has("between-allocated-and-reserved") { None } else { estimate.host.capacity_bytes };
+            let more = |stage: &Stage| if shared.is_some() { host(stage) } else { 0 };
+            // The stage that needs most at its worst need not be the one that needs most at least.
+            let most = |of: fn(&Stage) -> Option<u64>| {
+                estimate.stages.iter().filter_map(|stage| Some(of(stage)?.saturating_add(more(stage)))).max().unwrap_or(0)
+            };
+            let (lowest, highest, there) = (most(least), most(|stage| Some(device(stage)?.high)), shared.unwrap_or(budget));
+            let pool = if shared.is_some() { " that device and host share" } else { "" };
+            let short = highest.checked_sub(there).map_or(String::new(), |short| format!(", up to {} short", gib(short)));
+            format!("{what} needs between {} and {} of {}{pool}{on}{short}", gib(lowest), gib(highest), gib(there))
+        }
+        (Verdict::DoesNotFit, Some((_, budget))) => match &estimate.shortfall {
             Some(short) if short.tier == "host" && estimate.memory.kind == Some(MemoryType::Unified) => format!(
                 "{what} needs more than the {} that device and host share{on}, at least {} short while {}",
                 gib(estimate.host.capacity_bytes.unwrap_or(budget)),
@@ -85,13 +98,15 @@ pub(super) fn sentence(estimate: &Estimate, names: &Names<'_>) -> String {
             ),
             Some(short) if short.tier == "host" => format!(
                 "{what} needs {} of host memory{on}, at least {} more than there is, while {}",
-                gib(estimate.host.required_bytes.unwrap_or(short.bytes)),
+                gib(estimate.host.capacity_bytes.unwrap_or(0).saturating_add(short.bytes)),
                 gib(short.bytes),
                 while_doing(&short.stage)
             ),
+            // A cap that the process sets on its own allocator is short of something else than the budget.
+            Some(_) if has("allocator-cap") && !has("exceeds-budget") => format!("{what}{on}: {}", message("allocator-cap")),
             Some(short) => format!(
-                "{what} needs {} of {}{on}, at least {} short while {}",
-                gib(need.value),
+                "{what} needs at least {} of {}{on}, {} short while {}",
+                gib(budget.saturating_add(short.bytes)),
                 gib(budget),
                 gib(short.bytes),
                 while_doing(&short.stage)

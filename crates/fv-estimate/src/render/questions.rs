@@ -12,13 +12,13 @@ use super::{Names, bounded, gib, number, request, tone, while_doing, word};
 /// Changes that are listed.
 const CHANGES: usize = 6;
 
-/// The largest clips on a device: of one model at length, of several as a table.
-pub fn largest(answer: &LargestAnswer, names: &Names<'_>, width: usize) -> Text {
+/// The largest clips on a device: of one model at length, of several as a table; `explain` says more of each.
+pub fn largest(answer: &LargestAnswer, names: &Names<'_>, explain: bool, width: usize) -> Text {
     let width = bounded(width);
     let mut text = Text::default();
     match (&answer.answers[..], &answer.unknown[..]) {
         ([one], []) if !names.model.is_empty() => one_largest(&mut text, one, names, width),
-        _ => all_largest(&mut text, answer, names, width),
+        _ => all_largest(&mut text, answer, names, explain, width),
     }
     text
 }
@@ -44,6 +44,16 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
     let on = names.device.map_or(String::new(), |name| format!(" on {name}"));
     let asked = &answer.request;
     let line = match (&answer.frames.largest, &answer.size.largest) {
+        (Some(clip), _) if clip.status == Verdict::Uncertain => Line::new().add(Tone::Unsure, "uncertain").plain(&format!(
+            ": {} at {}, the longest of {what}{on} that may fit",
+            frames(clip),
+            size(clip)
+        )),
+        (None, Some(clip)) if clip.status == Verdict::Uncertain => Line::new().add(Tone::Unsure, "uncertain").plain(&format!(
+            ": {} at {}, the largest of {what}{on} that may fit",
+            size(clip),
+            frames(clip)
+        )),
         (Some(clip), _) => Line::new().add(Tone::Good, &frames(clip)).plain(&format!(" at {}: the longest of {what}{on}", size(clip))),
         (None, Some(clip)) => {
             let words = format!(": the largest of {what}{on} at {}; no length fits at {} x {}", frames(clip), asked.width, asked.height);
@@ -85,7 +95,7 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
         text.wrapped(Line::new().plain("  "), Line::new().quiet(&change.arguments), width);
         text.wrapped(Line::new().plain("  "), Line::new().add(Tone::Good, &clips(longest, widest)), width);
     }
-    changes(text, "what makes the request fit", &answer.changes, width);
+    changes(text, "what makes the request fit", &answer.changes, &answer.tried, width);
     reasons(text, "of the request itself", &answer.reasons, width);
     notes(text, &answer.notes, width);
 }
@@ -150,7 +160,7 @@ fn short_limit(limit: &Limit) -> String {
     }
 }
 
-fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width: usize) {
+fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, explain: bool, width: usize) {
     let on = names.device.unwrap_or("the device");
     let some = answer.answers.iter().filter(|answer| answer.frames.largest.is_some() || answer.size.largest.is_some()).count();
     let adapted = answer.answers.iter().filter(|answer| answer.adapted.is_some()).count();
@@ -159,18 +169,83 @@ fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width
         &format!("{some} of {} deployments", answer.answers.len() + answer.unknown.len()),
     );
     let none = answer.answers.len() - some - adapted;
+    let fits = if answer.admit_uncertain { "fits or may" } else { "fits" };
     text.line(line.plain(&format!(
-        " have a clip that fits on {on}, {adapted} with other settings; {none} have none, {} are unknown",
+        " have a clip that {fits} on {on}, {adapted} more with other settings; {none} have none, {} are unknown",
         answer.unknown.len()
     )));
-    let model = answer.answers.iter().map(|answer| answer.model.chars().count()).max().unwrap_or(0).max(5) + 4;
-    let deployment = model + answer.answers.iter().map(|answer| answer.deployment.chars().count()).max().unwrap_or(0).max(10) + 2;
     if !answer.answers.is_empty() {
+        text.blank();
+        clips_table(text, &answer.answers, width);
+    }
+    if explain {
+        explained(text, &answer.answers, width);
+    }
+    if !answer.unknown.is_empty() {
+        unanswered(text, answer, width);
+    }
+}
+
+/// A line for each deployment: its largest clip, and why nothing larger.
+fn clips_table(text: &mut Text, answers: &[Largest], width: usize) {
+    let widest = |title: &str, of: &dyn Fn(&Largest) -> usize| answers.iter().map(of).max().unwrap_or(0).max(title.len()) + 2;
+    let deployment = widest("model", &|one| one.model.chars().count());
+    let runtime = deployment + widest("deployment", &|one| one.deployment.chars().count());
+    let clip = runtime + widest("runtime", &|one| one.runtime.chars().count()) + 13;
+    let (seconds, verdict) = (clip + 9, clip + 11);
+    let peak = verdict + 18;
+    let header = Line::new().quiet("model").pad(deployment).quiet("deployment").pad(runtime).quiet("runtime");
+    let header = header.right(Tone::Quiet, "largest clip", clip).right(Tone::Quiet, "seconds", seconds).pad(verdict).quiet("verdict");
+    text.line(header.right(Tone::Quiet, "peak", peak).pad(peak + 2).quiet("why nothing larger"));
+    for one in answers {
+        let (longest, widest) = one.adapted.as_ref().map_or((&one.frames, &one.size), |adapted| (&adapted.frames, &adapted.size));
+        let extent = if longest.largest.is_none() && widest.largest.is_some() { widest } else { longest };
+        let line = Line::new().plain(&one.model).pad(deployment).plain(&one.deployment).pad(runtime).plain(&one.runtime);
+        let line = if let Some(found) = extent.largest {
+            let changed = if one.adapted.is_some() { " *" } else { "" };
+            let length = found.seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2}"));
+            let line = line.right(Tone::Good, &format!("{}x{}x{}", found.width, found.height, found.num_frames), clip);
+            let line = line.right(Tone::Plain, &length, seconds).pad(verdict).add(tone(found.status), word(found.status)).plain(changed);
+            line.right(Tone::Plain, &found.device_peak.map_or_else(|| "-".to_owned(), |device| number(device.high)), peak)
+        } else {
+            let status = extent.next.map_or(one.status, |next| next.status);
+            let line = line.right(Tone::Bad, "none", clip).right(Tone::Plain, "-", seconds).pad(verdict);
+            line.add(tone(status), word(status)).right(Tone::Plain, "-", peak)
+        };
+        text.line(line.pad(peak + 2).quiet(&cut(&why(&extent.limit), 40)));
+    }
+    let note = "Width x height x frames: the longest clip at the usual size or, where no length fits, the largest at the usual length. \
+                The peak is device memory in GiB, at most. Why: what the next larger legal clip lacks, at least where it does not fit, \
+                at most where it may; where there is none, what the smallest lacks.";
+    text.wrapped(Line::new(), Line::new().quiet(note), width);
+    if answers.iter().any(|one| one.adapted.is_some()) {
+        text.wrapped(Line::new(), Line::new().quiet("* with the cheapest change of settings with which anything fits"), width);
+    }
+    let more = "--explain adds settings, sizes and buffers; `largest MODEL` says all of one model.";
+    text.wrapped(Line::new(), Line::new().quiet(more), width);
+}
+
+/// What is missing, in as few words as there are.
+fn why(limit: &Limit) -> String {
+    match (limit.kind, limit.stage, limit.bytes, limit.tier.as_deref()) {
+        (LimitKind::Memory, Some(stage), Some(bytes), Some(tier)) => {
+            format!("{} lacks {}{}", while_doing(stage.word()), gib(bytes), if tier == "host" { " of host memory" } else { "" })
+        }
+        (LimitKind::Family, ..) => "nothing larger is legal".to_owned(),
+        _ => limit.message.clone(),
+    }
+}
+
+/// What a table leaves out: sizes, settings, the next larger clips and the largest buffers.
+fn explained(text: &mut Text, answers: &[Largest], width: usize) {
+    let model = answers.iter().map(|answer| answer.model.chars().count()).max().unwrap_or(0).max(5) + 4;
+    let deployment = model + answers.iter().map(|answer| answer.deployment.chars().count()).max().unwrap_or(0).max(10) + 2;
+    if !answers.is_empty() {
         text.blank();
         let header = Line::new().plain("  ").quiet("model").pad(model).quiet("deployment").pad(deployment);
         text.line(header.quiet("longest at the usual size").pad(deployment + 36).quiet("largest at the usual length"));
     }
-    for one in &answer.answers {
+    for one in answers {
         let line = Line::new().plain("  ").plain(&one.model).pad(model).plain(&one.deployment).pad(deployment);
         let longest = one.frames.largest.map_or_else(
             || Line::new().add(Tone::Bad, "none").plain(&format!(" at {} x {}", one.request.width, one.request.height)),
@@ -198,21 +273,23 @@ fn all_largest(text: &mut Text, answer: &LargestAnswer, names: &Names<'_>, width
         quiet(&format!("not longer: {}", why(longest)));
         quiet(&format!("not larger: {}", why(widest)));
     }
-    if !answer.unknown.is_empty() {
-        text.blank();
-        text.line(Line::new().add(Tone::Strong, "unknown").quiet(&format!("  {}, by the first reason", answer.unknown.len())));
-        let mut groups: Vec<(Option<&Reason>, Vec<String>)> = Vec::new();
-        for one in &answer.unknown {
-            let (reason, name) = (one.reasons.first(), format!("{} ({})", one.model, one.deployment));
-            match groups.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, names)) => names.push(name),
-                None => groups.push((reason, vec![name])),
-            }
+}
+
+/// What is not known, by the first reason.
+fn unanswered(text: &mut Text, answer: &LargestAnswer, width: usize) {
+    text.blank();
+    text.line(Line::new().add(Tone::Strong, "unknown").quiet(&format!("  {}, by the first reason", answer.unknown.len())));
+    let mut groups: Vec<(Option<&Reason>, Vec<String>)> = Vec::new();
+    for one in &answer.unknown {
+        let (reason, name) = (one.reasons.first(), format!("{} ({})", one.model, one.deployment));
+        match groups.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((reason, vec![name])),
         }
-        for (reason, names) in groups {
-            let words = reason.map_or_else(|| "no reason is given".to_owned(), |reason| reason.message.clone());
-            text.item(Line::new().plain(&names.join(", ")).quiet(&format!(": {words}")), width);
-        }
+    }
+    for (reason, names) in groups {
+        let words = reason.map_or_else(|| "no reason is given".to_owned(), |reason| reason.message.clone());
+        text.item(Line::new().plain(&names.join(", ")).quiet(&format!(": {words}")), width);
     }
 }
 
@@ -226,11 +303,18 @@ fn effect(effect: OutputEffect) -> &'static str {
 }
 
 /// What would make a request fit.
-pub(super) fn changes(text: &mut Text, title: &str, changes: &[Change], width: usize) {
-    if changes.is_empty() {
+pub(super) fn changes(text: &mut Text, title: &str, changes: &[Change], tried: &[String], width: usize) {
+    if changes.is_empty() && tried.is_empty() {
         return;
     }
     text.blank();
+    if changes.is_empty() {
+        text.line(Line::new().add(Tone::Strong, title).plain(": ").add(Tone::Bad, "nothing found").quiet("  tried were:"));
+        for sentence in tried {
+            text.item(Line::new().quiet(sentence), width);
+        }
+        return;
+    }
     text.line(Line::new().add(Tone::Strong, title).quiet("  cheapest first"));
     for change in changes.iter().take(CHANGES) {
         let peak = change.device_peak.map_or(String::new(), |peak| format!(", at most {}", gib(peak.high)));
@@ -257,7 +341,12 @@ pub fn minimum(answer: &Minimum, names: &Names<'_>, width: usize) -> Text {
                 answer.host_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(" and {} of host memory", gib(bytes)));
             Line::new().add(Tone::Good, &gib(fits)).plain(&format!(" of device memory{host}: the least that {what} fits in{may}"))
         }
-        (None, _) => Line::new().add(Tone::Strong, "unknown").plain(&format!(": {what}: {}", first_reason(&answer.reasons))),
+        (None, Some(may)) => Line::new().add(Tone::Unsure, "uncertain").plain(&format!(
+            ": {what} may fit from {} of device memory: {}",
+            gib(may),
+            first_reason(&answer.reasons)
+        )),
+        (None, None) => Line::new().add(Tone::Strong, "unknown").plain(&format!(": {what}: {}", first_reason(&answer.reasons))),
     };
     text.line(line);
     text.blank();
@@ -292,7 +381,7 @@ pub fn minimum(answer: &Minimum, names: &Names<'_>, width: usize) -> Text {
             text.line(Line::new().plain("  ").plain(hardware).right(Tone::Plain, &budget, name + 12));
         }
     }
-    changes(&mut text, "what makes it fit there", &answer.changes, width);
+    changes(&mut text, "what makes it fit there", &answer.changes, &answer.tried, width);
     reasons(&mut text, "to note", &answer.reasons, width);
     notes(&mut text, &answer.notes, width);
     text
@@ -345,7 +434,7 @@ pub fn comparison(answer: &Comparison, width: usize) -> Text {
 }
 
 fn highest(row: &Compared) -> Option<Interval> {
-    row.stages.iter().map(|stage| stage.device).max_by_key(|device| device.high)
+    Interval::highest(row.stages.iter().map(|stage| stage.device))
 }
 
 fn table(text: &mut Text, rows: &[Compared]) {

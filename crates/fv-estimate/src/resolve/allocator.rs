@@ -6,9 +6,20 @@ use serde_json::{Value, json};
 use super::book::Book;
 use super::{Context, scaled};
 use crate::caching::{Config, POWER2_INTERVALS};
+use crate::error::{did_you_mean, quoted};
 
 const MIB: u64 = 1 << 20;
 const NAMES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+/// Options that are modelled.
+const KNOWN: [&str; 7] = [
+    "backend",
+    "expandable_segments",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
+    "max_non_split_rounding_mb",
+    "max_split_size_mb",
+    "roundup_power2_divisions",
+];
 /// Options about host memory and threads that leave the device's blocks alone.
 const HARMLESS: [&str; 3] = ["pinned_num_register_threads", "pinned_use_background_threads", "release_lock_on_cudamalloc"];
 
@@ -24,6 +35,15 @@ pub(super) fn resolve(context: &Context<'_>, allowed: Option<u64>, book: &mut Bo
     }
     if let Some((name, text, provenance)) = given.first() {
         for (option, value) in options(text) {
+            // PyTorch refuses to start with such a text, too.
+            let Some(value) = value else {
+                let text = format!(
+                    "{name}: found {}, allowed: OPTION:VALUE, separated by commas, such as expandable_segments:True",
+                    quoted(&option)
+                );
+                book.error("invalid-value", text);
+                continue;
+            };
             read(&mut config, name, &option, &value, book);
             book.report(&format!("{name}.{option}"), value, *provenance);
         }
@@ -32,8 +52,8 @@ pub(super) fn resolve(context: &Context<'_>, allowed: Option<u64>, book: &mut Bo
     config
 }
 
-/// `option:value` pairs, separated by commas outside of brackets.
-fn options(text: &str) -> Vec<(String, String)> {
+/// `option:value` pairs, separated by commas outside of brackets; what has no value is no pair.
+fn options(text: &str) -> Vec<(String, Option<String>)> {
     let mut parts = vec![String::new()];
     let mut depth = 0_u32;
     for c in text.chars().filter(|c| !c.is_whitespace()) {
@@ -49,15 +69,15 @@ fn options(text: &str) -> Vec<(String, String)> {
         }
     }
     let pair = |part: String| {
-        let (option, value) = part.split_once(':').unwrap_or((&part, ""));
-        (option.to_owned(), value.to_owned())
+        let (option, value) = part.split_once(':').map_or((part.as_str(), None), |(option, value)| (option, Some(value.to_owned())));
+        (option.to_owned(), value)
     };
     parts.into_iter().filter(|part| !part.is_empty()).map(pair).collect()
 }
 
 fn read(config: &mut Config, name: &str, option: &str, value: &str, book: &mut Book) {
     let wrong = |book: &mut Book, allowed: &str| {
-        book.error("invalid-value", format!("{name}: {option}: found {}, allowed: {allowed}", json!(value)));
+        book.error("invalid-value", format!("{name}: {option}: found {}, allowed: {allowed}", quoted(value)));
     };
     match option {
         "backend" if value == "native" => {}
@@ -96,7 +116,10 @@ fn read(config: &mut Config, name: &str, option: &str, value: &str, book: &mut B
             None => wrong(book, "a power of two, or a list such as [256:1,512:2,>:4] of powers of two"),
         },
         _ if HARMLESS.contains(&option) => {}
-        _ => book.unmodelled(&format!("{name} {option}"), &format!("no rule models the value {}", json!(value))),
+        _ => {
+            let hint = did_you_mean(option, KNOWN);
+            book.unmodelled(name, &format!("no rule models the option {} with the value {}{hint}", quoted(option), quoted(value)));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::sections::{self, REQUESTS};
 use super::{Context, InputError, UNKNOWN_SETTING, dtype, dtype_word, placement_value, storage_word};
+use crate::error::short;
 use crate::settings::Component;
 
 /// What a key's value may be.
@@ -161,10 +162,21 @@ impl Book {
 
     /// Reads what the user sets.
     pub(super) fn user(&mut self, set: &[(String, Value)]) {
+        let mut seen: Vec<(&'static str, &String, &Value)> = Vec::new();
         for (name, value) in set {
             let path = name.strip_prefix("generator.").unwrap_or(name);
             match (self.lookup)(path) {
-                Some(Meaning::Key(key)) => self.give(key, value.clone(), Provenance::User, name.clone(), false),
+                Some(Meaning::Key(key)) => {
+                    match seen.iter().find(|(known, _, other)| *known == key.name && *other != value) {
+                        Some((_, first, other)) => {
+                            let names = if *first == name { name.clone() } else { format!("{first}, which is {name},") };
+                            let text = format!("{names} is set twice, to {} and to {}: leave out one", found(other), found(value));
+                            self.errors.push(InputError::new("conflict", text));
+                        }
+                        None => self.give(key, value.clone(), Provenance::User, name.clone(), false),
+                    }
+                    seen.push((key.name, name, value));
+                }
                 Some(Meaning::Inert) => self.inert.push(name.clone()),
                 None if is_variable(name) => {
                     let text = format!("{} is an environment variable and no setting: give it as one, with --env", json!(name));
@@ -173,7 +185,7 @@ impl Book {
                 None => {
                     let near = nearest(path, &(self.names)());
                     let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
-                    self.errors.push(InputError::new("unknown-key", format!("no setting is called {}{hint}", json!(name))));
+                    self.errors.push(InputError::new("unknown-key", format!("no setting is called {}{hint}", json!(short(name)))));
                 }
             }
         }

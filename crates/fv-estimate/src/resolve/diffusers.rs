@@ -19,6 +19,8 @@ static KEYS: &[Key] = &[
     Key::new("torch_dtype", &["pipeline.torch_dtype"], Kind::Dtype, Applies),
     Key::new("vae_dtype", &["pipeline.vae_dtype"], Kind::Dtype, Applies),
     Key::new("image_encoder_dtype", &["pipeline.image_encoder_dtype"], Kind::Dtype, Applies),
+    // Quantised while it is loaded: what is packed, and with which scales, is a matter of the library that does it.
+    Key::new("quantization_config", &["pipeline.quantization_config"], Any, Unless(&["{}"])),
     Key::new("model_cpu_offload", &["pipeline.model_cpu_offload"], Flag, Applies),
     Key::new("sequential_cpu_offload", &["pipeline.sequential_cpu_offload"], Flag, Applies),
     Key::new("group_offload", &["pipeline.group_offload"], Any, Applies),
@@ -227,14 +229,20 @@ fn offload(book: &mut Book) -> (Offload, Provenance) {
     let group = group(book);
     let stream = book.flag("use_stream", false);
     let on_the_fly = book.flag("low_cpu_mem_usage", false).0;
-    let chosen: Vec<String> =
-        [("model_cpu_offload", model.0), ("sequential_cpu_offload", sequential.0), ("group_offload", group.0 != "off")]
-            .into_iter()
-            .filter(|(_, on)| *on)
-            .map(|(name, _)| book.written(name))
-            .collect();
+    let exclusive = [
+        ("model_cpu_offload", model, "false"),
+        ("sequential_cpu_offload", sequential, "false"),
+        ("group_offload", (group.0 != "off", group.1), "off"),
+    ];
+    let chosen: Vec<_> = exclusive.into_iter().filter(|(_, (on, _), _)| *on).collect();
     if chosen.len() > 1 {
-        book.error("conflict", format!("{} exclude each other: turn all but one off", chosen.join(" and ")));
+        // What was asked for stays, where that is one of them.
+        let asked = chosen.iter().filter(|(_, (_, by), _)| *by == Provenance::User).count();
+        let others = chosen.iter().filter(|(_, (_, by), _)| asked != 1 || *by != Provenance::User);
+        let flags: Vec<String> = others.map(|(name, _, off)| format!("--set {name}={off}")).collect();
+        let names: Vec<String> = chosen.iter().map(|(name, ..)| book.written(name)).collect();
+        let how = flags.join(if asked == 1 { " " } else { " or " });
+        book.error("conflict", format!("{} exclude each other: turn all but one off, with {how}", names.join(" and ")));
     }
     let pinned = stream.0 && !on_the_fly;
     match group.0 {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::book::found;
 use super::{Context, InputError, sections};
+use crate::error::readable;
 
 /// Pixels of a side, at most.
 pub(super) const MAX_SIDE: u32 = 16_384;
@@ -139,7 +140,7 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
             None if fps.is_none() => errors.push(InputError::new("missing-value", "seconds: the model has no frame rate; give frames")),
             None => errors.push(InputError::new(
                 "invalid-frames",
-                format!("seconds: found {seconds}, allowed: a positive number that gives at most {MAX_FRAMES} frames"),
+                format!("seconds: found {}, allowed: a positive number that gives at most {MAX_FRAMES} frames", readable(seconds)),
             )),
         }
     }
@@ -154,7 +155,10 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
     bound("steps", num_inference_steps, 1, MAX_STEPS, errors);
     bound("references", references, 0, MAX_REFERENCES, errors);
     if !(guidance_scale.is_finite() && (0.0..=1000.0).contains(&guidance_scale)) {
-        errors.push(InputError::new("invalid-value", format!("guidance: found {guidance_scale}, allowed: a number from 0 to 1000")));
+        errors.push(InputError::new(
+            "invalid-value",
+            format!("guidance: found {}, allowed: a number from 0 to 1000", readable(guidance_scale)),
+        ));
     }
     if context.family() == "minimax_h3" {
         h3(context, references, errors);

@@ -515,6 +515,10 @@ mod fastvideo {
         assert_eq!(settings.component(Role::TextEncoder).unwrap().precision.stored, Storage::Nvfp4);
         unknown(&settings, "text_encoder_quant");
         unknown(&ask().set("transformer_quant", json!("int3")).fast(), "int3");
+        let config = json!({ "quant_backend": "bitsandbytes_4bit" });
+        unknown(&ask().set("quantization_config", config.clone()).diffusers(), "quantization_config");
+        unknown(&ask().config("generator/pipeline/quantization_config", config).diffusers(), "quantization_config");
+        assert!(ask().set("quantization_config", json!({})).diffusers().unknown.is_empty());
     }
 
     #[test]
@@ -759,7 +763,12 @@ mod diffusers {
     fn offloads_exclude_each_other() {
         let errors = ask().set("sequential_cpu_offload", json!(true)).errors("diffusers");
         error(&errors, "conflict", "generator.pipeline.model_cpu_offload and sequential_cpu_offload exclude each other");
-        error(&ask().set("group_offload", json!("leaf_level")).errors("diffusers"), "conflict", "group_offload");
+        error(&ask().set("group_offload", json!("leaf_level")).errors("diffusers"), "conflict", "with --set model_cpu_offload=false");
+        let two = ask()
+            .set("group_offload", json!("leaf_level"))
+            .set("sequential_cpu_offload", json!(true))
+            .set("model_cpu_offload", json!(false));
+        error(&two.errors("diffusers"), "conflict", "with --set sequential_cpu_offload=false or --set group_offload=off");
         error(&ask().set("group_offload", json!("sometimes")).errors("diffusers"), "invalid-value", "off, block_level, leaf_level");
     }
 
@@ -814,7 +823,7 @@ mod diffusers {
     #[test]
     fn what_is_not_modelled() {
         unknown(&ask().set("num_gpus", json!(2)).diffusers(), "num_gpus");
-        unknown(&ask().config("generator/pipeline/quantization_config", json!({"bits": 4})).diffusers(), "quantization_config.bits");
+        unknown(&ask().config("generator/pipeline/quantization_config", json!({"bits": 4})).diffusers(), "quantization_config");
         unknown(&ask().env("DIFFUSERS_NEW", "1").diffusers(), "DIFFUSERS_NEW");
         unknown(&ask().of("hunyuanvideo-1.5", "diffusers").unwrap().0, "vae_tiling");
     }
@@ -1022,9 +1031,17 @@ fn unknown_keys_name_their_neighbours() {
 }
 
 #[test]
-fn later_settings_win_and_null_takes_back() {
-    let settings = ask().set("vae_cpu_offload", json!(false)).set("engine.offload.vae", json!(true)).fast();
-    assert_eq!(reported(&settings, "vae_cpu_offload"), (&json!(true), Provenance::User));
+fn a_setting_has_one_value_and_null_takes_back() {
+    for (name, words) in [
+        ("vae_cpu_offload", "vae_cpu_offload is set twice, to false and to true: leave out one"),
+        ("engine.offload.vae", "vae_cpu_offload, which is engine.offload.vae, is set twice"),
+        ("generator.engine.offload.vae", "is set twice"),
+    ] {
+        let asked = ask().set("vae_cpu_offload", json!(false));
+        error(&asked.set(name, json!(true)).errors("fastvideo"), "conflict", words);
+        let settings = ask().set("vae_cpu_offload", json!(false)).set(name, json!(false)).fast();
+        assert_eq!(reported(&settings, "vae_cpu_offload"), (&json!(false), Provenance::User));
+    }
     let (settings, _) = ask().set("vae_cpu_offload", Value::Null).of("fastwan21", "default").unwrap();
     assert_eq!(reported(&settings, "vae_cpu_offload"), (&json!(true), Provenance::RuntimeDefault));
 }
