@@ -16,6 +16,9 @@ fv=target/debug/fv-catalog
 
 echo "== tests"
 cargo test --workspace
+# Sweeps as Parquet are behind a feature.
+cargo clippy --quiet -p fv-catalog --features parquet --all-targets -- -D warnings
+cargo test -p fv-catalog --features parquet --test parquet
 
 echo "== editors: real schema checkers on the authored files"
 tests/editor/check.sh

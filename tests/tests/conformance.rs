@@ -18,7 +18,7 @@ use fv_estimate::minimum::minimum;
 use fv_estimate::place;
 use fv_estimate::question::Question;
 use fv_estimate::resolve::Overrides;
-use fv_estimate::sweep::{Axes, Plan, Range};
+use fv_estimate::sweep::{Axes, Plan, Range, Reuse};
 use fv_spec::compiled::{Example, Model};
 use fv_spec::request::PartialRequest;
 use serde::{Deserialize, Serialize};
@@ -228,12 +228,12 @@ fn asked(
             let axes = Axes { frames, settings: vec![Vec::new()], ..Axes::default() };
             let devices = [device.clone()];
             let plan = Plan::new(&[(model, example)], &devices, &vector.asked, rules, &vector.request, overrides, &axes);
-            written(plan.and_then(|plan| {
-                let mut rows = Vec::new();
+            written(plan.map(|plan| {
+                let (mut rows, mut reuse) = (Vec::new(), Reuse::default());
                 for request in 0..u64::try_from(plan.requests()).expect("few") {
-                    plan.rows(request, |row| rows.push(row.clone()))?;
+                    plan.rows(request, &mut reuse, |row| rows.push(row.clone()));
                 }
-                Ok(rows)
+                rows
             }))
         }
         other => panic!("{}: no question is called {other}", vector.name),

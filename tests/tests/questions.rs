@@ -10,17 +10,18 @@ use fv_estimate::{
     minimum::minimum,
     place,
     question::{Question, exactly},
-    resolve::Overrides,
-    sweep::{Axes, Plan, Range},
+    resolve::{Overrides, legal::legal},
+    sweep::{Axes, Plan, Range, Reuse},
 };
 use fv_spec::{
+    authored::Runtime,
     compiled::{Example, Model},
     estimate::{Interval, StageName, Verdict},
     questions::{Clip, Extent, Largest, LargestAnswer, LimitKind, Minimum, OutputEffect, SweepRow},
     request::{PartialRequest, Request},
 };
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::embedded().expect("readable"));
 
@@ -163,6 +164,85 @@ proptest! {
     }
 }
 
+/// That a row says what a plain estimate does.
+fn is_plain(
+    row: &SweepRow,
+    (model, example): (&Model, &Example),
+    device: &DeviceSpec,
+    asked: &Asked,
+    request: &PartialRequest,
+    set: Vec<(String, Value)>,
+) {
+    let overrides = Overrides { set, unified_memory: place::unified_memory(device), ..Overrides::default() };
+    let question = Question { model, example, rules: &CATALOG.rules, device: Some(device), asked, overrides: &overrides };
+    let request = PartialRequest {
+        height: Some(row.height),
+        width: Some(row.width),
+        num_frames: Some(row.num_frames),
+        batch: Some(row.batch),
+        ..*request
+    };
+    let estimate = question.estimate(&request).expect("legal");
+    let peak = |name: StageName| estimate.stages.iter().find(|stage| stage.name == name.word())?.peak_bytes.map(|peaks| peaks.device.value);
+    assert_eq!(
+        (row.status, row.budget_bytes, row.host_bytes),
+        (estimate.status, estimate.memory.budget_bytes, estimate.host.required_bytes),
+        "{row:?}"
+    );
+    let peaks = [row.load_bytes, row.encoding_bytes, row.denoising_bytes, row.decoding_bytes];
+    assert_eq!(peaks, StageName::ALL.map(peak), "{row:?}");
+}
+
+/// Settings of diffusers, most of which change nothing about most requests.
+const VARIED: [(&str, [&str; 2]); 6] = [
+    ("vae_slicing", ["true", "false"]),
+    ("vae_tiling", ["true", "false"]),
+    ("attention_backend", ["\"native\"", "\"_native_math\""]),
+    ("model_cpu_offload", ["true", "false"]),
+    ("vae_dtype", ["\"bf16\"", "\"fp32\""]),
+    ("non_blocking", ["true", "false"]),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_setting_without_effect_changes_no_row(
+        model in prop::sample::select(vec!["wan21-t2v-1.3b", "wan22-ti2v-5b", "mochi-1", "ltx-video-2b", "hunyuanvideo", "cogvideox-5b"]),
+        keys in prop::sample::subsequence(VARIED.to_vec(), 1..=3),
+        side in 1_u32..10, batches in 1_u32..3, places in (0_u32..6, 1_u32..3), steps in 1_u32..5,
+    ) {
+        let model = CATALOG.model(model).expect("in the catalog");
+        let example = model.examples.iter().find(|example| example.runtime == Runtime::Diffusers).expect("a deployment");
+        let legal = legal(model, example);
+        let device = DeviceSpec::from(CATALOG.device("rtx-4090-24gb").expect("in the catalog"));
+        let settings = keys.iter().fold(vec![Vec::new()], |all: Vec<Vec<(String, Value)>>, (key, values)| {
+            let value = |text: &str| serde_json::from_str(text).expect("JSON");
+            let with = |one: &[(String, Value)], text: &str| [one, &[((*key).to_owned(), value(text))]].concat();
+            all.iter().flat_map(|one| values.map(|text| with(one, text))).collect()
+        });
+        let (first, last) = (legal.frames(places.0), legal.frames(places.0 + places.1));
+        let axes = Axes {
+            sizes: vec![[64 * side, 64 * side], [64, 128]],
+            frames: vec![Range { first, last, step: None }],
+            batches: vec![Range { first: 1, last: batches, step: None }],
+            settings: settings.clone(),
+        };
+        let (asked, overrides) = (Asked { host_gb: Some(64.0), ..Asked::default() }, Overrides::default());
+        let request = PartialRequest { num_inference_steps: Some(steps), ..PartialRequest::default() };
+        let devices = [device];
+        let plan = Plan::new(&[(model, example)], &devices, &asked, &CATALOG.rules, &request, &overrides, &axes).expect("legal");
+        let (mut rows, mut reuse) = (Vec::new(), Reuse::default());
+        for number in 0..u64::try_from(plan.requests()).expect("few") {
+            plan.rows(number, &mut reuse, |row| rows.push(row.clone()));
+        }
+        prop_assert!(rows.len() >= settings.len() && rows.len() % settings.len() == 0);
+        for (row, set) in rows.iter().zip(settings.iter().cycle()) {
+            is_plain(row, (model, example), &devices[0], &asked, &request, set.clone());
+        }
+    }
+}
+
 #[test]
 fn sweep_rows_equal_plain_estimates() {
     let deployments: Vec<_> = [0, 1, 3].map(deployment).into();
@@ -181,36 +261,22 @@ fn sweep_rows_equal_plain_estimates() {
     // The sizes of the third model are multiples of 32, and so are these; its frames are alike.
     let requests = 3 * 2 * 2 * 4 * 2;
     assert_eq!((plan.requests(), plan.points()), (requests, requests * devices.len() as u128));
-    let mut rows: Vec<SweepRow> = Vec::new();
+    let (mut rows, mut reuse): (Vec<SweepRow>, _) = (Vec::new(), Reuse::default());
     for request in 0..u64::try_from(plan.requests()).expect("few") {
-        plan.rows(request, |row| rows.push(row.clone())).expect("legal");
+        plan.rows(request, &mut reuse, |row| rows.push(row.clone()));
     }
     assert_eq!(rows.len() as u128, plan.points());
     for row in rows.iter().step_by(5) {
-        let (model, example) =
-            deployments.iter().find(|(model, example)| model.id == row.model && example.id == row.deployment).expect("one of them");
+        let found = deployments.iter().find(|(model, example)| model.id == row.model && example.id == row.deployment).expect("one of them");
         let device = devices.iter().find(|device| device.id == row.hardware).expect("one of them");
-        let unified_memory = place::unified_memory(device);
-        let set = vec![("vae_tiling".to_owned(), json!(row.settings == "vae_tiling=true"))];
-        let overrides = Overrides { set, unified_memory, ..Overrides::default() };
-        let question = Question { model, example, rules: &CATALOG.rules, device: Some(device), asked: &asked, overrides: &overrides };
-        let request = PartialRequest {
-            height: Some(row.height),
-            width: Some(row.width),
-            num_frames: Some(row.num_frames),
-            batch: Some(row.batch),
-            ..PartialRequest::default()
-        };
-        let estimate = question.estimate(&request).expect("legal");
-        let peak =
-            |name: StageName| estimate.stages.iter().find(|stage| stage.name == name.word())?.peak_bytes.map(|peaks| peaks.device.value);
-        assert_eq!(
-            (row.status, row.budget_bytes, row.host_bytes),
-            (estimate.status, estimate.memory.budget_bytes, estimate.host.required_bytes),
-            "{row:?}"
+        is_plain(
+            row,
+            *found,
+            device,
+            &asked,
+            &PartialRequest::default(),
+            vec![("vae_tiling".to_owned(), json!(row.settings == "vae_tiling=true"))],
         );
-        let peaks = [row.load_bytes, row.encoding_bytes, row.denoising_bytes, row.decoding_bytes];
-        assert_eq!(peaks, StageName::ALL.map(peak), "{row:?}");
     }
     let keys: Vec<_> =
         rows.iter().map(|row| (&row.model, &row.deployment, &row.settings, row.height, row.num_frames, row.batch, &row.hardware)).collect();

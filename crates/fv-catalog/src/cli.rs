@@ -250,8 +250,8 @@ fn command() -> clap::Command {
         clap::Arg::new("format").long("format").value_name("FORMAT").global(true).value_parser(parser).help("How results are written")
     };
     let with = |command: clap::Command| match command.get_name() {
-        // Without one the name of the file says which.
-        "sweep" => command.arg(format(&[Format::Csv, Format::Jsonl])),
+        // Without one the name of the file says which. What this build does not write is hidden, and said when it is asked for.
+        "sweep" => command.arg(format(&[Format::Csv, Format::Jsonl, Format::Parquet])),
         "accuracy" => command.arg(format(&[Format::Human, Format::Json, Format::Markdown]).default_value("human")),
         "build" | "watch" | "add-run" => {
             command.arg(format(&[Format::Human, Format::Json, Format::Github, Format::Sarif]).default_value("human"))
@@ -414,7 +414,7 @@ impl Context {
     /// The format, for commands whose results are not findings.
     pub(crate) fn data_format(&self) -> Result<Format, Stop> {
         match self.global.format {
-            Format::Github | Format::Sarif | Format::Markdown | Format::Csv | Format::Jsonl => {
+            Format::Github | Format::Sarif | Format::Markdown | Format::Csv | Format::Jsonl | Format::Parquet => {
                 Err(Stop::Usage("this command writes `--format human` or `--format json`".into()))
             }
             format => Ok(format),

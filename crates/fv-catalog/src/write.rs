@@ -48,11 +48,18 @@ pub fn json(value: &impl Serialize) -> String {
 /// # Errors
 /// When the new text cannot be written; the old file is then untouched.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    replace_by(path, |file| file.write_all(text.as_bytes()))
+}
+
+/// [`replace`] by what `write` writes.
+///
+/// # Errors
+/// When the new file cannot be written; the old one is then untouched.
+pub fn replace_by<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut fs::File) -> Result<(), E>) -> Result<(), E> {
     // A link is followed, so that its target is replaced and not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let staged = stage(&path, text)?;
-    staged.persist(&path).map_err(|error| error.error)?;
-    Ok(())
+    let staged = stage_by(&path, write)?;
+    staged.persist(&path).map_err(|error| E::from(error.error))
 }
 
 /// Waits until nobody else holds `folder`, and holds it until the result is dropped; nothing where a folder cannot be
@@ -79,9 +86,13 @@ fn remove_staged(folder: &Path) -> io::Result<()> {
 }
 
 fn stage(path: &Path, text: &str) -> io::Result<TempPath> {
+    stage_by(path, |file| file.write_all(text.as_bytes()))
+}
+
+fn stage_by<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut fs::File) -> Result<(), E>) -> Result<TempPath, E> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(PART.0).suffix(PART.1).tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
+    write(file.as_file_mut())?;
     let permissions = fs::metadata(path).map(|m| m.permissions()).or_else(|_| new_file_permissions(folder))?;
     file.as_file().set_permissions(permissions)?;
     file.as_file().sync_all()?;

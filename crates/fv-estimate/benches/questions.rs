@@ -10,7 +10,7 @@ use fv_estimate::{
     minimum::minimum,
     question::Question,
     resolve::Overrides,
-    sweep::{Axes, Plan, Range},
+    sweep::{Axes, Plan, Range, Reuse},
 };
 use fv_spec::{
     compiled::{Example, HardwareFile, Model, RulesFile},
@@ -90,10 +90,9 @@ fn sweep_rows(bencher: Bencher) {
     let plan = plan.unwrap_or_else(|errors| panic!("{errors:?}"));
     let requests = u64::try_from(plan.requests()).unwrap_or(0);
     bencher.counter(ItemsCount::new(requests * case.devices.len() as u64)).bench_local(|| {
-        let mut fits = 0_u32;
+        let (mut fits, mut reuse) = (0_u32, Reuse::default());
         for request in 0..requests {
-            let done = plan.rows(request, |row| fits += u32::from(row.status == fv_spec::estimate::Verdict::Fits));
-            done.unwrap_or_else(|errors| panic!("{errors:?}"));
+            plan.rows(request, &mut reuse, |row| fits += u32::from(row.status == fv_spec::estimate::Verdict::Fits));
         }
         fits
     });

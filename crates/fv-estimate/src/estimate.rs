@@ -18,7 +18,7 @@ use crate::caching::Config;
 use crate::error::InputError;
 use crate::family;
 use crate::modules::weights_only;
-use crate::program::{Alive, Model as Allocator, Program, Sampling, Site, Timeline};
+use crate::program::{Alive, Model as Allocator, Program, Runs, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
 use crate::spread::{Spread, Work};
@@ -70,14 +70,44 @@ impl Workload {
         details: bool,
     ) -> Result<Self, Vec<InputError>> {
         let (settings, request) = resolve(model, example, request, overrides)?;
-        let workload = Self::with_settings(model, example, request, settings, rules, details);
-        let too_large = workload.unknown.iter().filter(|reason| reason.code == "too-large");
+        Self::with_settings(model, example, request, settings, rules, details).within_reason()
+    }
+
+    /// [`evaluate`](Self::evaluate) without details, among others like it.
+    pub(crate) fn evaluate_among(
+        runs: &mut Runs,
+        model: &Model,
+        example: &Example,
+        request: &PartialRequest,
+        overrides: &Overrides,
+        rules: &RulesFile,
+    ) -> Result<Self, Vec<InputError>> {
+        let (settings, request) = resolve(model, example, request, overrides)?;
+        Self::lower(model, example, request, settings, rules, false, |program, allocator| runs.run(program, allocator)).within_reason()
+    }
+
+    /// The workload, unless an allocation is larger than any address space.
+    fn within_reason(self) -> Result<Self, Vec<InputError>> {
+        let too_large = self.unknown.iter().filter(|reason| reason.code == "too-large");
         let errors: Vec<InputError> = too_large.map(|reason| InputError::new("too-large", reason.message.clone())).collect();
-        if errors.is_empty() { Ok(workload) } else { Err(errors) }
+        if errors.is_empty() { Ok(self) } else { Err(errors) }
     }
 
     /// [`evaluate`](Self::evaluate) of settings that are resolved already: for arrangements that no setting expresses.
     pub fn with_settings(model: &Model, example: &Example, request: Request, settings: Settings, rules: &RulesFile, details: bool) -> Self {
+        let run = |program: &Program, allocator| program.run(&Allocator::Caching(allocator), Sampling::Ends);
+        Self::lower(model, example, request, settings, rules, details, run)
+    }
+
+    fn lower(
+        model: &Model,
+        example: &Example,
+        request: Request,
+        settings: Settings,
+        rules: &RulesFile,
+        details: bool,
+        run: impl FnOnce(&Program, Config) -> Timeline,
+    ) -> Self {
         let mut workload = Self {
             model: model.id.clone(),
             deployment: example.id.clone(),
@@ -115,7 +145,7 @@ impl Workload {
                 }
                 // What the process allows itself is compared with the peaks afterwards, like a budget.
                 let allocator = Config { allowed: None, gc_threshold: None, ..workload.settings.allocator.clone() };
-                let timeline = lowered.program.run(&Allocator::Caching(allocator), Sampling::Ends);
+                let timeline = run(&lowered.program, allocator);
                 let peaks = stage_peaks(&lowered.program, &timeline, &spread, request.references > 0);
                 if timeline.out_of_memory {
                     workload.unknown.push(Reason::new("too-large", "an allocation is larger than any address space"));

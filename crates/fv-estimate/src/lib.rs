@@ -16,6 +16,9 @@
 //! * [`render`]: answers as text for people.
 //! * [`error`]: input that nothing can be estimated from.
 
+/// A digest of the source text of the rules: differs where another build may answer otherwise.
+pub const SOURCES: &str = env!("FV_ESTIMATE_SOURCES");
+
 pub mod budget;
 pub mod caching;
 pub mod calibrate;

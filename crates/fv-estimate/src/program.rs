@@ -7,6 +7,8 @@
 //! events, so a run of the program executes the first and the last iterations of a loop, and a few between where something
 //! grows; what a skipped iteration would leave behind is counted. [`Sampling::All`] executes every iteration.
 
+use std::collections::VecDeque;
+
 use fv_spec::estimate::{BufferKind, StageName};
 
 use crate::caching::{BlockId, Config, Plain, Replay};
@@ -46,7 +48,7 @@ pub struct Tensor(u32);
 pub struct List(u32);
 
 /// 16 bytes: a program of a few thousand of them stays in the first-level cache.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Op {
     Alloc {
         slot: u32,
@@ -103,14 +105,14 @@ enum Op {
 }
 
 /// The size of a tensor in each iteration of its loop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Growth {
     first: u64,
     step: u64,
 }
 
 /// A loop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Body {
     count: u64,
     /// The event after the body.
@@ -153,7 +155,7 @@ pub struct PhaseSpan {
 }
 
 /// The events of one request.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Program {
     ops: Table<Op>,
     growths: Vec<Growth>,
@@ -182,6 +184,15 @@ impl Program {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
+    }
+
+    /// Whether both are the same but for details.
+    fn same_events(&self, other: &Self) -> bool {
+        // From the end: programs of one model begin alike, with its weights.
+        self.ops.len() == other.ops.len()
+            && self.ops.iter().rev().eq(other.ops.iter().rev())
+            && (&self.growths, &self.bodies, &self.phases) == (&other.growths, &other.bodies, &other.phases)
+            && (self.slots, self.lists) == (other.slots, other.lists)
     }
 
     /// How the buffer of an event came about.
@@ -640,6 +651,28 @@ impl Program {
         let mut machine = Machine::new(self, Recorded::default(), tensors_only);
         machine.span::<false>(0, self.ops.len(), 0, Sampling::All);
         machine.store.events
+    }
+}
+
+/// The last runs under a caching allocator, for programs without details that may come again: settings without effect on a
+/// request lower it into the same events, which are then compared and not replayed.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(VecDeque<(Program, Config, Timeline)>);
+
+impl Runs {
+    /// Runs kept, at most.
+    const MOST: usize = 8;
+
+    /// [`Program::run`] with the ends of loops.
+    pub(crate) fn run(&mut self, program: &Program, allocator: Config) -> Timeline {
+        let known = self.0.iter().find(|(kept, under, _)| *under == allocator && kept.same_events(program));
+        if let Some((.., timeline)) = known {
+            return timeline.clone();
+        }
+        let timeline = program.run(&Model::Caching(allocator.clone()), Sampling::Ends);
+        self.0.truncate(Self::MOST - 1);
+        self.0.push_front((program.clone(), allocator, timeline.clone()));
+        timeline
     }
 }
 

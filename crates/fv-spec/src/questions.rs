@@ -428,3 +428,71 @@ pub struct SweepRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+/// What a deployment does not take of the axes of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LeftOutKind {
+    /// Sizes that the model does not take.
+    Size,
+    /// Frame counts that the model does not take.
+    Frames,
+    /// Settings that the runtime does not have.
+    Setting,
+    /// Requests or values of settings that the model or its runtime refuses.
+    Request,
+}
+
+/// Values of an axis that make no points with a deployment, though they do with another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// The model's id.
+    pub model: String,
+    /// The deployment's id.
+    pub deployment: String,
+    /// Of which axis.
+    pub kind: LeftOutKind,
+    /// How many values.
+    pub count: u64,
+    /// Which: the first of them, as asked for. `all` where it is the deployment as a whole.
+    pub values: Vec<String>,
+    /// Why, and what would be taken.
+    pub reason: String,
+}
+
+/// How many rows of a sweep are unknown for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ReasonCount {
+    /// The code of the reason.
+    pub code: String,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// What a sweep came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SweepReport {
+    /// Format version.
+    pub version: u32,
+    /// Rows in all.
+    pub rows: u64,
+    /// Of them, those that fit.
+    pub fits: u64,
+    /// Those that may fit.
+    pub uncertain: u64,
+    /// Those that do not fit.
+    pub does_not_fit: u64,
+    /// Those of which nothing can be said.
+    pub unknown: u64,
+    /// Why, by code.
+    pub unknown_reasons: Vec<ReasonCount>,
+    /// What of the axes makes no points with some deployment.
+    pub left_out: Vec<LeftOut>,
+}

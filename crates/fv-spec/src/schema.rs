@@ -60,6 +60,7 @@ static FILES: &[(&str, Make)] = &[
     ("minimum.schema.json", || root::<questions::Minimum>("fv-catalog minimum --format json")),
     ("compare.schema.json", || root::<questions::Comparison>("fv-catalog compare --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
+    ("sweep-report.schema.json", || root::<questions::SweepReport>("fv-catalog sweep --report")),
 ];
 
 fn root<T: JsonSchema>(title: &str) -> Value {

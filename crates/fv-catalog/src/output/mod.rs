@@ -26,6 +26,9 @@ pub enum Format {
     Csv,
     /// A line of JSON for each row, for sweeps; findings are written as for people.
     Jsonl,
+    /// Columns of a file, for sweeps; findings are written as for people.
+    #[cfg_attr(not(feature = "parquet"), value(hide = true))]
+    Parquet,
 }
 
 /// Writes `findings` in `format`. Machine formats are complete documents even when there are none.
@@ -36,7 +39,7 @@ pub fn write(format: Format, findings: &[Finding], color: bool, out: &mut dyn Wr
     let findings: Vec<Finding> = findings.iter().map(Finding::redacted).collect();
     let findings = findings.as_slice();
     match format {
-        Format::Human | Format::Markdown | Format::Csv | Format::Jsonl => human::write(findings, color, out),
+        Format::Human | Format::Markdown | Format::Csv | Format::Jsonl | Format::Parquet => human::write(findings, color, out),
         Format::Json => json::write(findings, out),
         Format::Github => github::write(findings, out),
         Format::Sarif => sarif::write(findings, out),

@@ -89,6 +89,26 @@ impl Legal {
         self.fps.map(|fps| f64::from(frames) / fps)
     }
 
+    /// Which sizes are legal, in words.
+    pub fn sizes_in_words(&self) -> String {
+        match (self.only, self.multiples) {
+            (Some([height, width]), _) => format!("allowed is {width}x{height} alone"),
+            (None, [height, width]) if height == width => format!("allowed are multiples of {height} up to {MAX_SIDE}"),
+            (None, [height, width]) => {
+                format!("allowed are widths in multiples of {width} and heights in multiples of {height}, up to {MAX_SIDE}")
+            }
+        }
+    }
+
+    /// Which frame counts are legal, in words.
+    pub fn frames_in_words(&self) -> String {
+        let last = self.frames(self.frame_counts().saturating_sub(1));
+        match self.step {
+            1 => format!("allowed are {} to {last}", self.first),
+            step => format!("allowed are {}, {} and so on in steps of {step}, up to {last}", self.frames(0), self.frames(1)),
+        }
+    }
+
     /// The largest legal side and frame count, in words.
     pub fn most(&self) -> String {
         format!("at most {MAX_SIDE} pixels a side and {} frames", self.frames(self.frame_counts().saturating_sub(1)))
