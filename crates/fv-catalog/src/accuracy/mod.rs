@@ -43,9 +43,11 @@ pub(crate) static PIPELINES: &str = include_str!("../../../../tests/data/wan/pip
 /// What FastVideo's own code was measured to take.
 pub(crate) static FASTVIDEO: &str = include_str!("../../../../tests/data/fastvideo/peaks.csv");
 /// What others published, by file.
-pub(crate) static PUBLISHED: [(&str, &str); 2] = [
+pub(crate) static PUBLISHED: [(&str, &str); 4] = [
     ("published_wan.csv", include_str!("../../../../tests/data/published_wan.csv")),
     ("published_h3.csv", include_str!("../../../../tests/data/published_h3.csv")),
+    ("fasth3_rtx4090.csv", include_str!("../../../../tests/data/fasth3_rtx4090.csv")),
+    ("published_other.csv", include_str!("../../../../tests/data/published_other.csv")),
 ];
 
 /// The device that the recorded rows come from.
