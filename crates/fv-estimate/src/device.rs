@@ -56,7 +56,7 @@ impl BackendName {
     /// The name as it is written.
     pub fn word(&self) -> &str {
         match self {
-            Self::Known(known) => BACKENDS.iter().find(|(backend, _)| backend == known).map_or("", |(_, word)| word),
+            Self::Known(known) => backend_word(*known),
             Self::Other(name) => name,
             Self::Missing => "",
         }

@@ -101,11 +101,10 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
     let pass = family.pass(model, component, role, &asked)?;
     let extents = if let Some(video) = case.video() { video.to_vec() } else { case.numbers.clone() };
     let key: Vec<String> = extents.iter().chain([&batch]).map(u64::to_string).collect();
-    let too_large = || Why::NotCovered("a size beyond what the rules count in".to_owned());
     Ok(Derived {
         family: family.id(),
         component: component.component.clone(),
-        peaks: peaks(&*pass).ok_or_else(too_large)?,
+        peaks: peaks(&*pass)?,
         work: if matches!(role, Role::Vae | Role::AudioVae) { Work::Vae } else { Work::Plain },
         geometry: key.join("x"),
         video: case.video().map(|[height, width, frames]| [height * width, frames, batch]),

@@ -79,7 +79,7 @@ pub fn lower(settings: &Settings, request: &Request, details: bool) -> Result<Lo
     let area = u128::from(request.height) * u128::from(request.width);
     let canvas = u128::from(CANVAS);
     p.touch(&DECODER, &[("bytes", hundredths(u128::from(DECODER_NEED) * area.max(canvas) / canvas))], 1);
-    let program = p.finish().ok_or_else(|| vec![Reason::new("too-large", "a buffer of this request would exceed 4 PiB")])?;
+    let program = p.finish().map_err(|reason| vec![reason])?;
     let extrapolated = if rows.visual() > ROWS[2] || rows.visual() < ROWS[0] { ", extrapolated" } else { "" };
     let uncovered = |code: &'static str, text: &str| Reason::new(code, text);
     Ok(Lowered {

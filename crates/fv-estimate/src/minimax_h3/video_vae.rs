@@ -9,6 +9,7 @@
 use super::geometry::{LATENT, Latent, SPATIAL, Vae};
 use super::weights::{FFN, LEVELS, PATCH, REGISTERS, WIDTH};
 use crate::modules::FP32;
+use crate::modules::tiles::placed;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -127,13 +128,15 @@ impl Coder {
         if self.keep_fp32 { FP32 } else { self.act }
     }
 
-    /// Tiles of a frame of `height` x `width` pixels, rows and columns; one where tiling is off.
-    fn tiles(&self, height: u64, width: u64) -> [Split; 2] {
+    /// Tiles of a frame of `height` x `width` pixels, rows and columns; one where tiling is off, or there are more than are placed.
+    fn tiles(&self, p: &mut Builder, height: u64, width: u64) -> [Split; 2] {
         let split = |length: u64, axis: usize| match self.tiling {
             Some(Tiling { tile, stride, .. }) => Split::of(length, tile[axis].into(), tile[axis].saturating_sub(stride[axis]).into()),
-            None => Split { length, overlaps: Vec::new() },
+            None => Split::of(length, length, 0),
         };
-        [split(height, 0), split(width, 1)]
+        let splits = [split(height, 0), split(width, 1)];
+        let count = splits.iter().map(|split| split.count() as u64).product();
+        if placed(p, count) { splits } else { [height, width].map(|length| Split::of(length, length, 0)) }
     }
 
     /// Decodes the latent, whose reference stays the caller's. `element` is the size of what is given.
@@ -203,7 +206,7 @@ impl Coder {
     /// `_decode_clip`: seven latent frames, tile by tile.
     fn decode_clip(&self, p: &mut Builder, latent: Latent) -> Tensor {
         let video = self.video(latent, 4 * WINDOW);
-        let splits = self.tiles(video.height, video.width);
+        let splits = self.tiles(p, video.height, video.width);
         let [height, width] = [&splits[0], &splits[1]].map(|split| split.length);
         let tile = Map { height, width, ..video };
         if self.tiling.is_none() {
@@ -388,7 +391,7 @@ impl Coder {
     }
 
     fn encode_clip(&self, p: &mut Builder, x: Map) -> Tensor {
-        let splits = self.tiles(x.height, x.width);
+        let splits = self.tiles(p, x.height, x.width);
         let [height, width] = [&splits[0], &splits[1]].map(|split| split.length);
         let tile = Map { height, width, ..x };
         if self.tiling.is_none() {
