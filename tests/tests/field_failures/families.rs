@@ -242,10 +242,7 @@ fn what_a_stage_leaves_in_the_allocator_counts_in_the_next() {
 fn a_reserve_is_kept_in_every_family() {
     for case in &CASES {
         let w = case.workload(case.request(case.frames[0]), &[]);
-        let with = |reserve_bytes: Option<u64>| {
-            let asked = Asked { allocation_gb: Some(160.0), reserve_bytes, ..host(512.0) };
-            estimate(&w, &big(), &asked)
-        };
+        let with = |reserve_bytes: Option<u64>| estimate(&w, &big(), &Asked { reserve_bytes, ..host(512.0) });
         let free = with(None);
         let peak = free.stages.iter().map(|s| s.peak_bytes.expect("peaks").device.high).max().expect("stages");
         let room = free.memory.budget_bytes.expect("a budget") - peak;

@@ -98,7 +98,7 @@ fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, us
         why: String::new(),
     };
     if let Some(why) = no_device_memory(line) {
-        row.why = why.to_owned();
+        why.clone_into(&mut row.why);
         return row;
     }
     row.memory = true;
