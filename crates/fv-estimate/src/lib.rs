@@ -11,6 +11,7 @@
 //! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
 //! * [`recommend`]: devices and deployments for a request.
 //! * [`question`]: a deployment on a device of which much is asked; [`largest`], [`minimum`], [`changes`], [`sweep`] ask it.
+//! * [`planner`]: where everything is put, by a policy, and why.
 //! * [`place`]: a workload on a device: formats and budget.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
@@ -39,6 +40,7 @@ pub mod mochi;
 pub mod modules;
 pub mod pinned;
 pub mod place;
+pub mod planner;
 pub mod program;
 pub mod question;
 pub mod recommend;

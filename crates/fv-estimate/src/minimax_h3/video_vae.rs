@@ -46,7 +46,7 @@ sites! { "minimax_h3.vae.output":
 const HEADS: u64 = 32;
 const ROTATED_WIDTH: u64 = 48;
 /// Latent frames that are decoded together, and how many of them belong to the clip alone.
-const WINDOW: u64 = 7;
+pub const WINDOW: u64 = 7;
 const STEP: u64 = 5;
 /// Frames of a clip, frames before the first that a clip's first latent frame would have, and frames that clips share.
 const CLIP_FRAMES: u64 = 17;
@@ -119,6 +119,13 @@ impl Split {
     fn count(&self) -> usize {
         self.overlaps.len() + 1
     }
+}
+
+/// Tiles of a frame of `height` x `width` pixels as the class lays them: rows and columns.
+pub fn tile_counts(height: u64, width: u64) -> [u64; 2] {
+    let Tiling { tile, stride, .. } = TILING;
+    let count = |length: u64, axis: usize| Split::of(length, tile[axis].into(), (tile[axis] - stride[axis]).into()).count() as u64;
+    [count(height, 0), count(width, 1)]
 }
 
 impl Coder {

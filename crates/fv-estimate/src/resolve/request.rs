@@ -10,7 +10,7 @@ use super::{Context, InputError, sections};
 use crate::error::readable;
 
 /// Pixels of a side, at most.
-pub(super) const MAX_SIDE: u32 = 16_384;
+pub const MAX_SIDE: u32 = 16_384;
 /// Frames of any video, at most.
 pub const MAX_FRAMES: u32 = 16_384;
 /// Videos generated together, at most.
@@ -209,7 +209,7 @@ pub(super) fn frame_bounds(context: &Context<'_>) -> [u32; 2] {
         // From five to fifteen seconds.
         ("minimax_h3", Runtime::Diffusers) => [120, 360],
         // Twelve latent frames at least.
-        ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
+        ("minimax_h3", Runtime::FreeVideo) => [crate::planner::freevideo::geometry::LEAST_FRAMES, MAX_FRAMES],
         _ => [1, MAX_FRAMES],
     }
 }

@@ -33,6 +33,9 @@ reasons! {
     ReserveCeiling "reserve-ceiling" "the share of what is free is above the largest reserve";
     ReserveFixed "reserve-fixed" "this system keeps a fixed reserve";
     ReserveRelaxed "reserve-relaxed" "with the usual reserve the working set would not fit, so the least reserve is kept";
+    PlacementWorkspace "placement-workspace" "adapters, and the tables of more steps than the measured working set holds";
+    RetentionByBudget "retention-by-budget" "blocks stay within the budget";
+    RetentionDemonstrated "retention-demonstrated" "an earlier complete run of the same request got by with more";
     // Groups of heads.
     WidestHeadGroup "widest-head-group" "the widest group of heads whose measured working set fits the budget";
     NarrowestHeadGroup "narrowest-head-group" "no group's measured working set fits the budget, so the narrowest is taken";
@@ -48,7 +51,6 @@ reasons! {
     ResidentTarget "resident-target" "host memory keeps the rest, and more blocks on the device are hardly faster";
     HostCannotKeepMore "host-cannot-keep-more" "host memory cannot keep more blocks, so these stay on the device";
     SmallBandKeeps "small-band-keeps" "below the small budget the count that device memory allows is kept";
-    NoResidentBlocks "no-resident-blocks" "the way in which little memory is used keeps no block on the device";
     // Disk.
     WeightsExceedHost "weights-exceed-host" "blocks off the device and the working memory exceed what host memory keeps";
     WeightsFitHost "weights-fit-host" "blocks off the device and the working memory fit into host memory";
@@ -82,6 +84,9 @@ reasons! {
     PathHostOutputs "path-host-outputs" "free memory covers the peak with attention outputs in host memory";
     PathResidual "path-residual" "the budget covers the peak with the residual stream in host memory";
     PathWorkspace "path-workspace" "the workspace exceeds the budget, so activations are kept in host memory";
+    TableExceedsBudget "table-exceeds-budget" "the reserve of this group of heads exceeds the budget";
+    NoWeightsExceedsFree "no-weights-exceeds-free" "the peak without weights exceeds free memory";
+    HostOutputsOutOfRange "host-outputs-out-of-range" "memory is outside the range in which attention outputs alone go to host memory";
     // Computation.
     GemmByPrecision "gemm-by-precision" "the stored weights and the card decide how products are computed";
     AttentionFirstAvailable "attention-first-available" "the first in the order of preference that is available";
@@ -117,6 +122,7 @@ reasons! {
     CacheByFreeMemory "cache-by-free-memory" "as many blocks as the device has free at the time";
     // Peaks.
     MeasuredTable "measured-table" "a measured table of the whole device, blocks on the device added";
+    WindowsWorkspace "windows-workspace" "the workspace that the policy reckons with on Windows, blocks on the device added";
     FixedReserve "fixed-reserve" "the policy's fixed reserve for this way to use little memory, blocks on the device added";
     DecoderWorkspace "decoder-workspace" "the decoder's workspace, blocks on the device added";
     HostAccount "host-account" "blocks in host memory and the policy's working memory";
