@@ -1,42 +1,11 @@
 //! The policy against its published capacity grid and against vectors of decisions: every cell and every column.
 
-use std::{fs, path::Path};
+mod planning;
 
-use fv_estimate::planner::Outcome;
-use fv_estimate::planner::freevideo::{Asked, AttentionAsked, Machine, Planner, Pool, Question, table};
-use fv_spec::compiled::Model;
-use fv_spec::plan::{Architecture, OperatingSystem, Plan, Role, Sourced, Tier};
+use fv_estimate::planner::freevideo::table;
+use fv_spec::plan::Tier;
 
-fn text(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn planner(model: &str) -> Planner {
-    let model: Model = serde_json::from_str(&text(&format!("crates/fv-data/data/models/{model}.json"))).expect("a model");
-    Planner::new(&model).expect("covered")
-}
-
-fn plan(planner: &Planner, vram_gib: u64, ram_gib: u64) -> Plan {
-    let machine = Machine {
-        os: Sourced::given(OperatingSystem::Linux),
-        device: None,
-        architecture: Some(Sourced::given(Architecture::Hopper)),
-        compute_capability: None,
-        geforce: None,
-        precision: None,
-        attention_backends: None,
-        attention: AttentionAsked::Auto,
-        vram: Some(Pool::given(vram_gib << 30)),
-        host: Some(Pool::given(ram_gib << 30)),
-    };
-    let request = Asked { width: Some(1344), height: Some(768), frames: Some(243), ..Asked::default() };
-    let question = Question { request, machine, capacity_trial: false, demonstrated_host_bytes: None };
-    match planner.plan(&question).expect("a sound question") {
-        Outcome::Planned(plan) => *plan,
-        other => panic!("{vram_gib} {ram_gib}: {other:?}"),
-    }
-}
+use planning::{linux, planned, planner, text, transformer};
 
 #[test]
 fn every_cell_of_the_capacity_grid() {
@@ -47,8 +16,8 @@ fn every_cell_of_the_capacity_grid() {
         for line in grid.lines().skip(1) {
             let cells_of: Vec<&str> = line.split(',').collect();
             let [vram, ram, _, resident, streams] = cells_of[..] else { panic!("{line}") };
-            let plan = plan(&planner, vram.parse().expect("GiB"), ram.parse().expect("GiB"));
-            let placement = plan.placements.iter().find(|placement| placement.component == Role::Transformer).expect("a transformer");
+            let plan = planned(&planner, &linux(vram.parse().expect("GiB"), ram.parse().expect("GiB")));
+            let placement = transformer(&plan);
             let found = (placement.count(Tier::Device).to_string(), u8::from(placement.disk_streaming).to_string());
             assert_eq!(found, (resident.to_owned(), streams.to_owned()), "{line}");
             assert!(placement.disk_streaming || placement.count(Tier::Disk) == 0, "{line}");

@@ -111,6 +111,21 @@ pub enum Tier {
     Disk,
 }
 
+impl Tier {
+    /// All tiers, from the fastest.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::Pageable, Self::Disk];
+
+    /// The name used in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Pinned => "pinned",
+            Self::Pageable => "pageable",
+            Self::Disk => "disk",
+        }
+    }
+}
+
 /// One buffer, or several alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

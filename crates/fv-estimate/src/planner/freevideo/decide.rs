@@ -105,7 +105,8 @@ pub fn decide(facts: &Facts) -> Result<Decided, Short> {
     let small = facts.small(budget);
     let heads = activation::heads(facts, budget);
     let admitted = first.vram_short() == 0 && first.host_short() == 0;
-    let trial = (facts.capacity_trial && first.host_short() == 0 && vram.budget > 0).then(Way::trial);
+    // Nothing can be tried where adapters alone take everything.
+    let trial = (facts.capacity_trial && first.host_short() == 0 && budget > 0).then(Way::trial);
     let found = if !admitted {
         None
     } else if small {

@@ -3,7 +3,7 @@
 use fv_spec::plan::{Alternative, Decision, Fit, GemmPath, Numbers, OutputEffect, Pass, Plan, ReasonCode};
 use serde_json::Value;
 
-use super::activation::{growth, windows_workspace_of};
+use super::activation::{self, growth, windows_workspace_of};
 use super::assemble::{self, FIRST};
 use super::compute::BACKENDS;
 use super::constants::{
@@ -13,6 +13,7 @@ use super::constants::{
 use super::decide::Decided;
 use super::facts::Facts;
 use super::question::Resolved;
+use super::small;
 use crate::planner::field::field;
 
 fn numbers<const N: usize>(pairs: [(&str, i64); N]) -> Numbers {
@@ -61,7 +62,7 @@ pub(super) fn explain(plan: &mut Plan, resolved: &Resolved, passes: &[assemble::
         let mut maker = Maker { plan, pass: plan.passes.get(at), decisions: Vec::with_capacity(14) };
         canvas(&mut maker, passes.len(), pass);
         computation(&mut maker, resolved, pass);
-        activation(&mut maker, pass.facts, pass.decided);
+        activations(&mut maker, pass.facts, pass.decided);
         slots(&mut maker, pass.facts, pass.decided);
         if pass.name == FIRST {
             let reason = if pass.facts.windows() { ReasonCode::CacheByFreeMemory } else { ReasonCode::CacheByFirstPass };
@@ -123,6 +124,9 @@ fn residency(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
     pairs.extend(way.working_set.map(|bytes| ("working_set_bytes".to_owned(), bytes)));
     let made = maker.add("transformer.resident_blocks", decided.resident_reason, NONE, []);
     made.numbers = pairs;
+    if way.path == ReasonCode::PathNoWeights {
+        made.alternatives.push(lost(1, ReasonCode::TableExceedsBudget, table_reserve(facts, budget)));
+    }
     if resident < fitting {
         made.alternatives.push(lost(
             fitting,
@@ -258,7 +262,7 @@ fn computation(maker: &mut Maker<'_>, resolved: &Resolved, pass: &assemble::Deci
     maker.add("transformer.feed_forward_recompute", reason, NONE, []);
 }
 
-fn activation(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
+fn activations(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
     let Decided { budget, way, needs, .. } = *decided;
     let mut need = Numbers::new();
     for ((heads, _), bytes) in NEEDS.iter().zip(needs) {
@@ -291,8 +295,8 @@ fn activation(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
     };
     let free = decided.vram.free - facts.workspace;
     let made = maker.add("transformer.residual_on_host", reason, NONE, [("budget_bytes", budget), ("free_bytes", free)]);
-    if matches!(way.path, ReasonCode::PathNoWeights | ReasonCode::PathHostOutputs | ReasonCode::PathResidual) {
-        made.alternatives.push(lost(false, ReasonCode::TableExceedsBudget, [("budget_bytes", budget)]));
+    if matches!(way.path, ReasonCode::PathHostOutputs | ReasonCode::PathResidual) {
+        made.alternatives.push(lost(false, ReasonCode::TableExceedsBudget, table_reserve(facts, budget)));
     }
     if !facts.windows() && matches!(way.path, ReasonCode::PathHostOutputs | ReasonCode::PathResidual) {
         let at = |value: i64| hundredths(value) + growth(facts.rows);
@@ -302,6 +306,12 @@ fn activation(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
             made.alternatives.push(lost(true, ReasonCode::HostOutputsOutOfRange, compared));
         }
     }
+}
+
+/// What the table of reserves asks for, which the budget does not cover.
+fn table_reserve(facts: &Facts, budget: i64) -> [(&'static str, i64); 2] {
+    let (_, _, reserve) = small::table(facts, budget, activation::heads(facts, budget));
+    [("reserve_bytes", reserve), ("budget_bytes", budget)]
 }
 
 /// Why a wider group of heads lost.

@@ -16,7 +16,7 @@ pub const FPS: u32 = 24;
 /// The least frames: twelve latent ones.
 pub const LEAST_FRAMES: u32 = 39;
 /// Frames are 5 more than a multiple of 17.
-const FRAME_STEP: u32 = 17;
+pub(super) const FRAME_STEP: u32 = 17;
 const FRAME_REST: u32 = 5;
 
 /// The next legal number of frames that is no smaller; at most [`MAX_FRAMES`] are asked for.

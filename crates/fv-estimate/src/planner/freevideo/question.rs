@@ -256,6 +256,8 @@ pub(super) struct Resolved {
     pub(super) two_pass: Option<[u32; 2]>,
     pub(super) vram: Option<Pool>,
     pub(super) host: Pool,
+    /// Bytes of the tables of steps beyond those that the measured working set holds.
+    pub(super) tables: i64,
     /// What decides, for the canvas that is asked for. On macOS without meaning.
     pub(super) facts: Facts,
 }
@@ -319,6 +321,7 @@ impl Planner {
             two_pass,
             vram,
             host,
+            tables,
             facts,
         })
     }

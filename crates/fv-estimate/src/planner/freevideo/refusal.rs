@@ -7,10 +7,10 @@ use fv_spec::plan::{OperatingSystem, OutputEffect, PolicyName, ReasonCode, Runti
 use super::activation::Thresholds;
 use super::assemble::{budgets, bytes};
 use super::budget::Reserved;
-use super::constants::{ADAPTER_MIB, BLOCK, GIB, HOST_MINIMUM, LEAST_SIDE, MIB, RESERVE_LEAST, hundredths};
+use super::constants::{ADAPTER_MIB, BLOCK, GIB, HOST_MINIMUM, LEAST_SIDE, MIB, RESERVE_LEAST, TABLE_STEPS, hundredths};
 use super::decide::Short;
 use super::facts::{Canvas, Facts};
-use super::geometry::{self, LEAST_FRAMES};
+use super::geometry::{self, FRAME_STEP, LEAST_FRAMES};
 use super::question::{Planner, Resolved};
 use super::{macos, passes};
 use crate::error::gib;
@@ -129,8 +129,8 @@ fn with_canvas(facts: &Facts, canvas: Canvas) -> Facts {
 /// The most frames at the same size.
 fn fewer_frames(facts: &Facts, two_pass: bool) -> Option<Nearest> {
     let Canvas { width, height, frames, .. } = facts.canvas;
-    let shorter = (LEAST_FRAMES..frames).rev().step_by(17);
-    let frames = shorter.into_iter().find(|frames| fits(&with_canvas(facts, geometry::canvas(width, height, *frames)), two_pass))?;
+    let mut shorter = (0..frames.saturating_sub(LEAST_FRAMES) / FRAME_STEP).rev().map(|steps| LEAST_FRAMES + steps * FRAME_STEP);
+    let frames = shorter.find(|frames| fits(&with_canvas(facts, geometry::canvas(width, height, *frames)), two_pass))?;
     Some(Nearest { direction: Direction::FewerFrames, width, height, frames })
 }
 
@@ -181,6 +181,11 @@ fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Opti
         let taken = ADAPTER_MIB * MIB + i64::try_from(2 * adapter.max_block_bytes + adapter.root_bytes).unwrap_or(0);
         let without = Facts { workspace: facts.workspace - taken, block: BLOCK, ..*facts };
         offer(without, ReasonCode::WithoutAdapter, "run without the adapters".to_owned(), None, OutputEffect::Different);
+    }
+    if resolved.tables > 0 {
+        let fewer = Facts { workspace: facts.workspace - resolved.tables, ..*facts };
+        let message = format!("take {TABLE_STEPS} steps or fewer, whose tables the measured working set holds");
+        offer(fewer, ReasonCode::FewerSteps, message, None, OutputEffect::Different);
     }
     if facts.rows > i64::try_from(facts.canvas.video_tokens).unwrap_or(0) {
         let without = Facts { rows: i64::try_from(facts.canvas.video_tokens).unwrap_or(0), ..*facts };

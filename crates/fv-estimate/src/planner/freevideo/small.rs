@@ -75,7 +75,7 @@ pub(super) fn way(facts: &Facts, thresholds: &Thresholds, vram: &Reserved, budge
 }
 
 /// The group of heads and what is set aside for it before outputs.
-fn table(facts: &Facts, budget: i64, (group, reason): (u32, ReasonCode)) -> (u32, ReasonCode, i64) {
+pub(super) fn table(facts: &Facts, budget: i64, (group, reason): (u32, ReasonCode)) -> (u32, ReasonCode, i64) {
     let at = |value: i64| hundredths(value) + growth(facts.rows);
     if !facts.windows() {
         return match group {
