@@ -162,14 +162,14 @@ fn a_demonstrated_peak_lets_more_stay_in_host_memory() {
 #[test]
 fn adapters_and_tables_take_room_from_placement_alone() {
     let h3 = h3();
-    let plain = planned(&h3, &linux(11.0, 64.0));
+    let without = planned(&h3, &linux(11.0, 64.0));
     let mut asked = linux(11.0, 64.0);
     asked.request.adapter = Some(Adapter { max_block_bytes: 10_000_000, root_bytes: 5_000_000 });
     let plan = planned(&h3, &asked);
     let workspace = 128 * (1 << 20) + 25_000_000;
     assert_eq!(plan.budgets[0].workspace_bytes, workspace);
     assert_eq!(transformer(&plan).block_bytes, 442_500_000);
-    assert_eq!((vae(&plan), plan.budgets[0].budget_bytes), (vae(&plain), plain.budgets[0].budget_bytes));
+    assert_eq!((vae(&plan), plan.budgets[0].budget_bytes), (vae(&without), without.budgets[0].budget_bytes));
     // Tables: every step beyond eight, 2 to 4 times in each, of three modalities, six vectors and 50 blocks in BF16.
     let table = 50 * 3 * 6 * 5376 * 2;
     for (task, steps, tables) in [(Task::T2va, 8, 0), (Task::T2va, 12, 4 * 2), (Task::I2va, 12, 4 * 3), (Task::Ref2vaAv, 32, 24 * 4)] {
@@ -302,9 +302,9 @@ fn a_trial_below_the_minimum_is_in_the_smallest_form() {
     assert!(!compute(&planned(&h3, &asked)).feed_forward_recompute, "int8 keeps nothing that could be computed again");
     // Where it fits without, a trial changes nothing.
     let mut enough = linux(12.0, 16.0);
-    let plain = planned(&h3, &enough);
+    let usual = planned(&h3, &enough);
     enough.capacity_trial = true;
-    assert_eq!(planned(&h3, &enough), plain);
+    assert_eq!(planned(&h3, &enough), usual);
     // Too little host memory is no matter of trying.
     asked.machine.host = Some(Pool::given(4 * GIB));
     refused(&h3, &asked);

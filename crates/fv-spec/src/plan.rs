@@ -70,10 +70,9 @@ pub type Numbers = BTreeMap<String, i64>;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Format version, always [`VERSION`].
+    /// Format version: 1.
     pub version: u32,
-    /// A digest of everything that decides the run; see `fv_estimate::planner::id`. The forecast, the times of measurements and
-    /// the revisions are no part of it.
+    /// A digest of everything that decides the run. The forecast, the times of measurements and the revisions are no part of it.
     pub id: String,
     /// Whose rules decided.
     pub policy: PolicyName,
@@ -315,7 +314,7 @@ pub struct Adapter {
 }
 
 words! {
-    /// Whether the predicted peaks are within what they are held against. A plan that does not fit is a [`refusal::Refusal`].
+    /// Whether the predicted peaks are within what they are held against. What does not fit is refused, and gets no plan.
     Fit {
         /// They are.
         Fits "fits",

@@ -94,7 +94,7 @@ fn is_zero(bytes: &u64) -> bool {
 }
 
 words! {
-    /// The figure that limits a capacity: a field of [`Budget`].
+    /// The figure that limits a capacity: a field beside it.
     Limit {
         /// What others do not use.
         Free "free",
