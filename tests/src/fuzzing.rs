@@ -9,6 +9,8 @@ use fv_catalog::{
     write, yaml,
 };
 use fv_data::Catalog;
+use fv_estimate::planner::{check as plan_check, diff::diff, explain::explain};
+use fv_spec::plan::Plan;
 
 use crate::base;
 
@@ -70,6 +72,28 @@ pub fn compiled(bytes: &[u8]) {
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
+    }
+}
+
+/// The reader of plans.
+///
+/// # Panics
+/// When the reader, the checks, the explanation or the comparison do, or when what was read cannot be written and read back.
+pub fn plan(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    // What contradicts itself is refused by the reader, and gone through all the same.
+    if let Ok(plan) = serde_json::from_str::<Plan>(text) {
+        plan_check::check(&plan);
+        explain(&plan);
+        diff(&plan, &plan);
+    }
+    match plan_check::read(text) {
+        Ok(plan) => {
+            let written = serde_json::to_string(&plan).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(plan_check::read(&written).as_ref(), Ok(&plan), "what was read cannot be read again");
+            assert!(diff(&plan, &plan).same, "a plan differs from itself");
+        }
+        Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.message.is_empty()), "nothing is said"),
     }
 }
 

@@ -28,3 +28,8 @@ fn seeds_of_the_yaml_target() {
 fn seeds_of_the_compiled_target() {
     each_seed("compiled", fuzzing::compiled);
 }
+
+#[test]
+fn seeds_of_the_plan_target() {
+    each_seed("plan", fuzzing::plan);
+}

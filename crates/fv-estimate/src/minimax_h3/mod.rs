@@ -54,7 +54,9 @@ impl Family for MiniMaxH3 {
             Runtime::FastVideo => {
                 model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, example, &h3, settings, request, details))
             }
-            Runtime::FreeVideo => freevideo::lower(settings, request, details),
+            Runtime::FreeVideo => {
+                model::H3::read(model, example).and_then(|h3| freevideo::lower(h3.dit.blocks, settings, request, details))
+            }
             Runtime::FvRun => return None,
         })
     }

@@ -37,6 +37,11 @@ pub(super) fn growth(rows: i64) -> i64 {
     scaled(GROWTH, rows - REFERENCE_ROWS, REFERENCE_ROWS)
 }
 
+/// The workspace of the decoder on a canvas of `area` pixels.
+pub fn decoder_workspace(area: i64) -> i64 {
+    scaled(DECODER, area.max(REFERENCE_AREA), REFERENCE_AREA)
+}
+
 /// What is compared with budgets before anything is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
@@ -54,7 +59,7 @@ impl Thresholds {
     /// Of a request.
     pub fn of(facts: &Facts) -> Self {
         let growth = growth(facts.rows);
-        let decoder = scaled(DECODER, facts.canvas.area().max(REFERENCE_AREA), REFERENCE_AREA);
+        let decoder = decoder_workspace(facts.canvas.area());
         let residual = decoder.max(hundredths(RESIDUAL) + growth);
         let residual_admitted = if facts.windows() { residual } else { decoder.max(hundredths(RESIDUAL_ADMITTED) + growth) };
         let vram_minimum = decoder.max(hundredths(VRAM_MINIMUM).min(residual_admitted));

@@ -14,13 +14,13 @@ pub const BLOCK: i64 = 432_500_000;
 pub(super) const RESIDENT: [i64; 2] = [8, 44];
 
 /// Rows of the packed sequence that activations were measured at; the middle one is the reference.
-pub(super) const ROWS: [i64; 3] = [41_472, REFERENCE_ROWS, 102_816];
+pub const ROWS: [i64; 3] = [41_472, REFERENCE_ROWS, 102_816];
 /// Rows of 1344 x 768 pixels and 243 frames.
 pub(super) const REFERENCE_ROWS: i64 = 72_576;
 /// Pixels of that canvas.
 pub(super) const REFERENCE_AREA: i64 = 1344 * 768;
 /// Heads that one group takes, and what the whole device shows at these rows beside resident blocks, in hundredths of a GiB.
-pub(super) const NEEDS: [(u32, [i64; 3]); 3] = [(4, [611, 769, 997]), (8, [611, 803, 1053]), (16, [675, 1005, 1421])];
+pub const NEEDS: [(u32, [i64; 3]); 3] = [(4, [611, 769, 997]), (8, [611, 803, 1053]), (16, [675, 1005, 1421])];
 
 /// Hundredths of a GiB by which figures of the reference request grow when its rows double.
 pub(super) const GROWTH: i64 = 460;

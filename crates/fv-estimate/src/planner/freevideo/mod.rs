@@ -28,7 +28,7 @@ mod two_pass;
 pub mod vae;
 
 pub use compute::BACKENDS;
-pub use constants::BLOCK;
+pub use constants::{BLOCK, NEEDS, ROWS};
 pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked};
 
 use fv_spec::plan::{OperatingSystem, refusal::Refusal};
