@@ -33,6 +33,10 @@ pub fn read(text: &str) -> Result<Plan, Vec<InputError>> {
     if text.len() > LONGEST {
         return Err(one("invalid-plan", format!("the plan has {} bytes, allowed: at most {LONGEST}", text.len())));
     }
+    // The reader of a structure would take a list of its fields as well.
+    if !text.trim_start().starts_with('{') {
+        return Err(one("invalid-json", "this is no plan: a JSON object is needed".to_owned()));
+    }
     let head: Head = serde_json::from_str(text).map_err(|error| one("invalid-json", format!("this is no plan: {error}")))?;
     match head.version {
         None => return Err(one("unsupported-version", format!("`version` is missing; this build reads version {VERSION}"))),
