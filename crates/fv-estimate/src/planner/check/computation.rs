@@ -40,8 +40,9 @@ fn request(plan: &Plan, problems: &mut Problems) {
     let mut sizes = Vec::new();
     geometry::check_side("request.width", request.width, &mut sizes);
     geometry::check_side("request.height", request.height, &mut sizes);
-    for error in sizes {
-        problems.0.push(crate::error::InputError::new("inconsistent-plan", error.message));
+    if !sizes.is_empty() {
+        problems.0.extend(sizes.into_iter().map(|error| crate::error::InputError::new("inconsistent-plan", error.message)));
+        return;
     }
     let Some(frames) = geometry::legal_frames(request.requested_frames) else {
         problems.wrong("request.requested_frames", request.requested_frames, "a number that the model makes a video of");
