@@ -177,6 +177,8 @@ fn adapters_and_tables_take_room_from_placement_alone() {
         (asked.request.task, asked.request.steps) = (task, Some(steps));
         let plan = planned(&h3, &asked);
         assert_eq!(plan.budgets[0].workspace_bytes, tables * table, "{task:?}");
+        asked.request.table_bytes = Some(1 << 20);
+        assert_eq!(planned(&h3, &asked).budgets[0].workspace_bytes, 1 << 20, "as stated");
     }
 }
 

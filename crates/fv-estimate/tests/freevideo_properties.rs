@@ -68,6 +68,7 @@ fn request() -> impl Strategy<Value = Asked> {
             reference_video_tokens: video,
             reference_audio_tokens: audio,
             text_tokens: None,
+            table_bytes: None,
             adapter,
             conditioning_at_hand: at_hand,
         })

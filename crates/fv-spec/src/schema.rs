@@ -61,6 +61,9 @@ static FILES: &[(&str, Make)] = &[
     ("compare.schema.json", || root::<questions::Comparison>("fv-catalog compare --format json")),
     ("plan.schema.json", || root::<plan::Plan>("An execution plan: fv-run plan --format json")),
     ("plan-refusal.schema.json", || root::<plan::refusal::Refusal>("A request that does not fit: fv-run plan --format json, exit code 4")),
+    ("plan-unknown.schema.json", || {
+        root::<plan::refusal::Unplanned>("A request that the policy has no rule for: fv-run plan --format json")
+    }),
     ("plan-explain.schema.json", || root::<plan::answer::PlanExplanation>("fv-run plan explain --format json")),
     ("plan-diff.schema.json", || root::<plan::answer::PlanDiff>("fv-run plan diff --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),

@@ -10,10 +10,8 @@ pub mod explain;
 pub mod field;
 pub mod freevideo;
 
-use fv_spec::estimate::Reason;
-use fv_spec::plan::budget::Budget;
-use fv_spec::plan::refusal::Refusal;
-use fv_spec::plan::{Plan, PlanRequest, SystemFacts};
+use fv_spec::plan::Plan;
+use fv_spec::plan::refusal::{Refusal, Unplanned};
 use sha2::{Digest, Sha256};
 
 /// What a planner answers.
@@ -25,19 +23,6 @@ pub enum Outcome {
     Refused(Box<Refusal>),
     /// The policy has no rule for it.
     Unplanned(Box<Unplanned>),
-}
-
-/// A request that a policy has no rule for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Unplanned {
-    /// The machine.
-    pub system: SystemFacts,
-    /// What was asked for.
-    pub request: PlanRequest,
-    /// What is known of the budgets.
-    pub budgets: Vec<Budget>,
-    /// What is missing.
-    pub reasons: Vec<Reason>,
 }
 
 /// The id of a plan: half of the SHA-256 digest of its JSON without the id itself, the forecast, the times of measurements and the revisions, so that

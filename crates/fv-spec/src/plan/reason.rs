@@ -34,13 +34,11 @@ reasons! {
     ReserveFixed "reserve-fixed" "this system keeps a fixed reserve";
     ReserveRelaxed "reserve-relaxed" "with the usual reserve the working set would not fit, so the least reserve is kept";
     PlacementWorkspace "placement-workspace" "adapters, and the tables of more steps than the measured working set holds";
-    RetentionByBudget "retention-by-budget" "blocks stay within the budget";
     RetentionDemonstrated "retention-demonstrated" "an earlier complete run of the same request got by with more";
     // Groups of heads.
     WidestHeadGroup "widest-head-group" "the widest group of heads whose measured working set fits the budget";
     NarrowestHeadGroup "narrowest-head-group" "no group's measured working set fits the budget, so the narrowest is taken";
     HeadGroupOfPath "head-group-of-path" "the way in which little memory is used goes with the narrowest group";
-    HeadGroupStart "head-group-start" "this system starts with a narrower group below the budget for wide ones";
     HeadGroupNotTried "head-group-not-tried" "wider than this system starts with at this budget";
     HeadGroupConditions "head-group-conditions" "the wider group is kept for short and small requests with one attention implementation";
     WorkingSetTooLarge "working-set-too-large" "its measured working set exceeds the budget";
@@ -71,10 +69,8 @@ reasons! {
     // Activations.
     OutputsFit "outputs-fit" "attention outputs fit on the device";
     OutputsExceedAllowance "outputs-exceed-allowance" "the budget does not cover the working set and the allowance for attention outputs";
-    OutputsOfPath "outputs-of-path" "this way to use little memory decides where attention outputs are collected";
     ResidualFits "residual-fits" "the residual stream fits on the device";
     ResidualWithOutputs "residual-with-outputs" "attention outputs in host memory always bring the residual stream with them";
-    ResidualOfPath "residual-of-path" "nothing else fits, so the residual stream is kept in host memory";
     RecomputeNotNeeded "recompute-not-needed" "the wide activation is kept";
     RecomputeInTrial "recompute-in-trial" "a trial below the admitted memory computes the wide activation again";
     CapacityTrial "capacity-trial" "a trial below the admitted memory, with everything in its smallest form";
@@ -110,7 +106,6 @@ reasons! {
     HostCannotHoldVideo "host-cannot-hold-video" "host memory cannot hold the whole decoded video";
     CardHasHalfCache "card-has-half-cache" "this card and system keep the decoder's linear weights in FP16";
     CardHasNoHalfCache "card-has-no-half-cache" "this card and system keep the decoder's linear weights in FP32";
-    ModelConstant "model-constant" "the model fixes it";
     UpscalerEstimate "upscaler-estimate" "an estimate of what scaling up between the passes takes";
     // Passes.
     TwoPassAsked "two-pass-asked" "two passes were asked for";
@@ -130,7 +125,6 @@ reasons! {
     // Refusals.
     BelowMinimum "below-minimum" "the budget is below the least that the policy admits";
     BelowWorkingSet "below-working-set" "no way to use little memory fits the budget";
-    BelowEncoder "below-encoder" "the budget is below what the text encoder needs";
     BelowUnified "below-unified" "what is left of the shared memory is below the least that the policy admits";
     // Changes.
     FreeVram "free-vram" "end other uses of the device's memory";

@@ -7,6 +7,7 @@ use super::{
     budget::{Budget, Resource},
     reason::ReasonCode,
 };
+use crate::estimate::Reason;
 use crate::questions::OutputEffect;
 
 #[cfg(feature = "schema")]
@@ -45,6 +46,29 @@ pub struct Refusal {
     /// Remarks.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
+}
+
+/// A request that the policy has no rule for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Unplanned {
+    /// Format version, that of plans.
+    pub version: u32,
+    /// Whose rules have a gap.
+    pub policy: PolicyName,
+    /// The model's id in the catalog.
+    pub model: String,
+    /// The engine.
+    pub runtime: Runtime,
+    /// The machine.
+    pub system: SystemFacts,
+    /// What was asked for.
+    pub request: PlanRequest,
+    /// What memory may be used, as far as that is known.
+    pub budgets: Vec<Budget>,
+    /// What is missing.
+    pub reasons: Vec<Reason>,
 }
 
 /// One pool of memory that is too small.

@@ -76,7 +76,7 @@ pub(super) fn explain(plan: &mut Plan, resolved: &Resolved, passes: &[assemble::
         of_passes.push(maker.decisions);
     }
     let mut maker = Maker { plan, pass: None, decisions: Vec::with_capacity(24) };
-    budgets(&mut maker, target.facts, target.decided);
+    budgets(&mut maker, target.facts, target.decided, resolved.tables);
     residency(&mut maker, target.facts, target.decided);
     encoder(&mut maker, resolved);
     decoder(&mut maker, target.facts, target.decided);
@@ -90,7 +90,7 @@ pub(super) fn explain(plan: &mut Plan, resolved: &Resolved, passes: &[assemble::
     }
 }
 
-fn budgets(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
+fn budgets(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided, tables: i64) {
     let Decided { vram, host, .. } = decided;
     let made = maker.add(
         "budgets.vram.reserve_bytes",
@@ -110,7 +110,8 @@ fn budgets(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
         [("free_bytes", host.free), ("reserve_bytes", host.reserve), ("budget_bytes", host.budget)],
     );
     if facts.workspace > 0 {
-        maker.add("budgets.vram.workspace_bytes", ReasonCode::PlacementWorkspace, NONE, [("placement_budget_bytes", decided.budget)]);
+        let taken = [("adapter_bytes", facts.workspace - tables), ("table_bytes", tables), ("placement_budget_bytes", decided.budget)];
+        maker.add("budgets.vram.workspace_bytes", ReasonCode::PlacementWorkspace, NONE, taken);
     }
     if decided.retention != host.budget {
         maker.add("budgets.host.retention_bytes", ReasonCode::RetentionDemonstrated, NONE, [("budget_bytes", host.budget)]);

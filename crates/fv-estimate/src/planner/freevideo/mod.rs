@@ -31,9 +31,10 @@ pub use compute::BACKENDS;
 pub use constants::{BLOCK, NEEDS, ROWS};
 pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked};
 
-use fv_spec::plan::{OperatingSystem, refusal::Refusal};
+use fv_spec::plan::refusal::{Refusal, Unplanned};
+use fv_spec::plan::{OperatingSystem, PolicyName, Runtime, VERSION};
 
-use super::{Outcome, Unplanned};
+use super::Outcome;
 use crate::error::InputError;
 use assemble::{Decision, FIRST, ONLY, SECOND};
 use decide::{Decided, Short, decide};
@@ -91,7 +92,16 @@ impl Planner {
             return Outcome::Refused(Box::new(self.refuse_unified(resolved, &reserved, minimum, budgets)));
         }
         let Resolved { system, request, .. } = resolved.clone();
-        Outcome::Unplanned(Box::new(Unplanned { system, request, budgets, reasons: macos::unknown() }))
+        Outcome::Unplanned(Box::new(Unplanned {
+            version: VERSION,
+            policy: PolicyName::Freevideo,
+            model: self.model.clone(),
+            runtime: Runtime::FreeVideo,
+            system,
+            request,
+            budgets,
+            reasons: macos::unknown(),
+        }))
     }
 
     /// Fills in what would do in place of a refused request: less memory, a smaller request, other changes. Each was planned.

@@ -107,6 +107,8 @@ pub struct Asked {
     pub text_tokens: Option<u64>,
     /// Adapters.
     pub adapter: Option<Adapter>,
+    /// Bytes of modulation tables beyond those that the measured working set holds; else they follow from the task and the steps.
+    pub table_bytes: Option<u64>,
     /// Whether the text encoder's output is at hand.
     pub conditioning_at_hand: bool,
 }
@@ -284,13 +286,7 @@ impl Planner {
             Some(adapter) => ADAPTER_MIB * MIB + 2 * signed(adapter.max_block_bytes) + signed(adapter.root_bytes),
             None => 0,
         };
-        let tables = i64::from(request.steps.saturating_sub(TABLE_STEPS))
-            * question.request.task.times()
-            * signed(MODALITIES)
-            * 6
-            * self.shape.blocks
-            * self.shape.hidden
-            * 2;
+        let tables = question.request.table_bytes.map_or_else(|| self.tables(request.steps, question.request.task), signed);
         let facts = Facts {
             os: system.os.value,
             architecture: system.architecture.value,
@@ -324,6 +320,13 @@ impl Planner {
             tables,
             facts,
         })
+    }
+
+    /// Bytes of the modulation tables of steps beyond those that the measured working set holds: six vectors for each modality and block
+    /// in 16 bits.
+    fn tables(&self, steps: u32, task: Task) -> i64 {
+        let modalities = i64::try_from(MODALITIES).unwrap_or(0);
+        i64::from(steps.saturating_sub(TABLE_STEPS)) * task.times() * modalities * 6 * self.shape.blocks * self.shape.hidden * 2
     }
 
     fn request(&self, asked: &Asked, errors: &mut Vec<InputError>) -> (Option<PlanRequest>, Option<[u32; 2]>) {
@@ -366,15 +369,14 @@ impl Planner {
         if let Some(tokens) = asked.text_tokens.filter(|tokens| *tokens > MOST_TOKENS) {
             errors.push(InputError::new("invalid-value", format!("text tokens: found {tokens}, allowed: at most {MOST_TOKENS}")));
         }
-        if let Some(adapter) = asked.adapter {
-            for (name, bytes) in [("bytes of a block", adapter.max_block_bytes), ("bytes outside blocks", adapter.root_bytes)] {
-                if bytes > MOST_ADAPTER {
-                    errors.push(InputError::new(
-                        "invalid-value",
-                        format!("adapter's {name}: found {bytes}, allowed: at most {MOST_ADAPTER}"),
-                    ));
-                }
-            }
+        let adapter = asked.adapter.unwrap_or(Adapter { max_block_bytes: 0, root_bytes: 0 });
+        let taken = [
+            ("adapter's bytes of a block", adapter.max_block_bytes),
+            ("adapter's bytes outside blocks", adapter.root_bytes),
+            ("bytes of tables", asked.table_bytes.unwrap_or(0)),
+        ];
+        for (name, bytes) in taken.into_iter().filter(|(_, bytes)| *bytes > MOST_TAKEN) {
+            errors.push(InputError::new("invalid-value", format!("{name}: found {bytes}, allowed: at most {MOST_TAKEN}")));
         }
         if errors.len() > before {
             return (None, None);
@@ -402,8 +404,8 @@ impl Planner {
 
 /// Rows of references or text, at most.
 const MOST_TOKENS: u64 = 1_000_000_000;
-/// Bytes of adapters, at most.
-const MOST_ADAPTER: u64 = 1 << 40;
+/// Bytes of adapters and tables, at most.
+const MOST_TAKEN: u64 = 1 << 40;
 
 /// Nanoseconds of a duration that was checked, to the nearest microsecond.
 fn nanoseconds(seconds: f64) -> u64 {
