@@ -12,6 +12,7 @@
 //! * [`recommend`]: devices and deployments for a request.
 //! * [`question`]: a deployment on a device of which much is asked; [`largest`], [`minimum`], [`changes`], [`sweep`] ask it.
 //! * [`place`]: a workload on a device: formats and budget.
+//! * [`probe`], [`capacities`](mod@capacities): what a machine was found to have, and what of it there is to plan with.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
 //! * [`error`]: input that nothing can be estimated from.
@@ -22,6 +23,7 @@ pub const SOURCES: &str = env!("FV_ESTIMATE_SOURCES");
 pub mod budget;
 pub mod caching;
 pub mod calibrate;
+pub mod capacities;
 pub mod changes;
 pub mod cogvideox;
 pub mod device;
@@ -39,6 +41,7 @@ pub mod mochi;
 pub mod modules;
 pub mod pinned;
 pub mod place;
+pub mod probe;
 pub mod program;
 pub mod question;
 pub mod recommend;

@@ -13,7 +13,7 @@ use crate::{
     authored::{Component, ComponentUse, Coverage, Hardware, Manifest, Role},
     compiled, estimate,
     family::{ComponentType, FAMILIES, GeometryKind, geometry_kind},
-    questions,
+    probe, questions,
     units::{Count, MAX_JSON_INTEGER},
 };
 
@@ -61,6 +61,7 @@ static FILES: &[(&str, Make)] = &[
     ("compare.schema.json", || root::<questions::Comparison>("fv-catalog compare --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
     ("sweep-report.schema.json", || root::<questions::SweepReport>("fv-catalog sweep --report")),
+    ("probe.schema.json", || root::<probe::Probe>("fv-run probe --json")),
 ];
 
 fn root<T: JsonSchema>(title: &str) -> Value {

@@ -441,7 +441,7 @@ fn workloads<'a>(
 impl Context {
     /// Writes text for people.
     pub(super) fn text(&mut self, text: &Text) -> Done {
-        let text = if self.paints() { text.painted(super::paint) } else { text.plain() };
+        let text = if self.paints() { text.painted(fv_estimate::render::ansi) } else { text.plain() };
         Ok(self.out.write_all(text.as_bytes())?)
     }
 }

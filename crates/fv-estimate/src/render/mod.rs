@@ -6,16 +6,20 @@
 //! * [`estimate`], [`explanation`]: what is needed, where and why.
 //! * [`largest`], [`minimum`], [`comparison`]: the answers to questions beside a single estimate.
 //! * [`evidence`], [`assessment`], [`recommendations`]: what was seen to run, and where a request fits.
+//! * [`probe`](fn@probe): what a machine was found to have.
+//! * [`ansi`]: what a tone looks like on most terminals.
 
 mod advice;
 mod needs;
+mod probe;
 mod questions;
 mod text;
 
 pub use advice::{Asked, assessment, evidence, recommendations};
 pub use needs::{estimate, explanation};
+pub use probe::probe;
 pub use questions::{comparison, largest, minimum};
-pub use text::{Span, Text, Tone};
+pub use text::{Span, Text, Tone, ansi};
 
 use fv_spec::estimate::{Estimate, Interval, Stage, Verdict};
 use fv_spec::request::Request;

@@ -1,0 +1,119 @@
+//! Asking a driver's library from a process of its own. A driver may hang, crash or hold memory for as long as a process
+//! lives; none of that may happen to the one that answers the user.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fv_device::reading::Line;
+
+/// How long a driver may say nothing. Waking a device and making a context on it takes some seconds.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long a process that has said everything, or was ended, may take to go.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The longest line that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// What a reader said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Its lines, as far as they could be read.
+    pub lines: Vec<Line>,
+    /// Why it did not say everything.
+    pub broke_off: Option<String>,
+}
+
+impl Answer {
+    /// The answer that a reader's output is; for recorded output.
+    pub fn recorded(text: &str) -> Self {
+        let mut answer = Self::default();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            answer.take(line);
+        }
+        answer.close("it ended early");
+        answer
+    }
+
+    /// Whether the reader came to its end.
+    pub fn complete(&self) -> bool {
+        matches!(self.lines.last(), Some(Line::Done | Line::Absent { .. } | Line::Failed { .. }))
+    }
+
+    fn take(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(line) => self.lines.push(line),
+            Err(error) => self.broke_off = Some(format!("a line cannot be read: {error}")),
+        }
+    }
+
+    fn close(&mut self, why: &str) {
+        if !self.complete() && self.broke_off.is_none() {
+            self.broke_off = Some(why.to_owned());
+        }
+    }
+}
+
+/// Runs a reader and takes down what it prints, until it ends or says nothing for `silence`.
+pub fn ask(mut command: Command, silence: Duration) -> Answer {
+    let mut answer = Answer::default();
+    let mut child = match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            answer.close(&format!("it could not be started: {error}"));
+            return answer;
+        }
+    };
+    let Some(output) = child.stdout.take() else { return answer };
+    let (send, lines) = mpsc::channel();
+    // Left behind when the process cannot be ended: a read from it does not return then.
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        loop {
+            let mut line = String::new();
+            if output.by_ref().take(LONGEST).read_line(&mut line).unwrap_or(0) == 0 || send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match lines.recv_timeout(silence) {
+            Ok(line) => answer.take(&line),
+            Err(RecvTimeoutError::Timeout) => {
+                answer.close(&format!("it said nothing for {} s and was ended", silence.as_secs_f32()));
+                end(&mut child);
+                break;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let how = gone(&mut child).map_or_else(|| "it did not end".to_owned(), |status| format!("it ended early with {status}"));
+                answer.close(&how);
+                break;
+            }
+        }
+    }
+    answer
+}
+
+/// Ends a process that does not answer; one that waits inside of the kernel stays until that returns.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    gone(child);
+}
+
+fn gone(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < FAREWELL {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) => thread::sleep(Duration::from_millis(5)),
+            Err(_) => return None,
+        }
+    }
+    let _ = child.kill();
+    None
+}

@@ -1,0 +1,112 @@
+//! `probe`, and the processes that ask driver libraries for it.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    time::SystemTime,
+};
+
+use clap::{Args, ValueEnum};
+use fv_device::reading::Line;
+use fv_estimate::render;
+use fv_run::probe::{Ask, Library};
+use fv_spec::probe::{Probe, Severity};
+
+use crate::cli::{Context, Done, Stop, width};
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// Write a probe file: JSON as schemas/probe.schema.json says
+    #[arg(long)]
+    json: bool,
+    /// Also look at the file system of the folder with the weights
+    #[arg(long, value_name = "DIR")]
+    weights: Option<PathBuf>,
+    /// Also measure for some seconds how fast that folder's files are read; nothing is written
+    #[arg(long, requires = "weights")]
+    read_rate: bool,
+    /// Show a probe file instead of probing this machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "read_rate"])]
+    from: Option<PathBuf>,
+}
+
+/// The library that a reader asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReaderLibrary {
+    /// The driver's management library.
+    Nvml,
+    /// The driver.
+    Cuda,
+}
+
+pub(crate) fn probe(context: &mut Context, arguments: &ProbeArgs) -> Done {
+    let found = match &arguments.from {
+        Some(file) => stored(file)?,
+        None => measured(arguments)?,
+    };
+    if arguments.json {
+        context.json(&found)?;
+    } else {
+        context.text(&render::probe(&found, width()))?;
+    }
+    // Everything else that could not be read is an answer.
+    if found.host.is_none() && found.problems.iter().any(|problem| problem.severity == Severity::Error) {
+        return Err(Stop::Unreadable);
+    }
+    Ok(())
+}
+
+fn stored(file: &Path) -> Result<Probe, Stop> {
+    let at = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| Stop::Usage(at(&error)))?;
+    fv_estimate::probe::read(&text)
+        .map_err(|errors| Stop::Usage(errors.iter().map(|error| at(error)).collect::<Vec<_>>().join("\nerror: ")))
+}
+
+fn measured(arguments: &ProbeArgs) -> Result<Probe, Stop> {
+    if let Some(folder) = &arguments.weights
+        && !folder.is_dir()
+    {
+        let why = if folder.exists() { "not a folder" } else { "no such folder" };
+        return Err(Stop::Usage(format!("{}: {why}", folder.display())));
+    }
+    let ask = Ask {
+        time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        gpus: true,
+        host: true,
+        weights: arguments.weights.as_deref(),
+        read_rate: arguments.read_rate,
+    };
+    let failed = |error| {
+        let folder = arguments.weights.as_deref().unwrap_or(Path::new("."));
+        Stop::Usage(format!("{}: {error}", folder.display()))
+    };
+    fv_run::probe::probe(&ask, reader_of).map_err(failed)
+}
+
+/// This program again, as the reader of one library.
+fn reader_of(library: Library) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("reader").arg(match library {
+        Library::Nvml => "nvml",
+        Library::Cuda => "cuda",
+    });
+    Ok(command)
+}
+
+/// Prints what a library answers as it comes: the process may die at any time.
+pub(crate) fn reader(context: &mut Context, library: ReaderLibrary) -> Done {
+    let mut done = Ok(());
+    let say = |line: Line| {
+        let text = serde_json::to_string(&line).unwrap_or_default();
+        done = writeln!(context.out, "{text}").and_then(|()| context.out.flush());
+    };
+    match library {
+        ReaderLibrary::Nvml => fv_device::nvml::read(say),
+        ReaderLibrary::Cuda => fv_device::cuda::read(say),
+    }
+    Ok(done?)
+}
