@@ -11,9 +11,6 @@ use std::{
 
 use fv_device::reading::Line;
 
-/// How long a driver may say nothing. Waking a device and making a context on it takes some seconds.
-pub const SILENCE: Duration = Duration::from_secs(20);
-
 /// How long a process that has said everything, or was ended, may take to go.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -116,4 +113,44 @@ fn gone(child: &mut Child) -> Option<std::process::ExitStatus> {
     }
     let _ = child.kill();
     None
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn said(script: &str, silence: u64) -> Answer {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        ask(shell, Duration::from_millis(silence))
+    }
+
+    #[test]
+    fn whatever_a_reader_does_there_is_an_answer() {
+        let absent = r#"{"absent":{"message":"no"}}"#;
+        let driver = r#"{"driver":{"version":"1"}}"#;
+        let long = 60_000;
+        for (script, silence, lines, why) in [
+            (format!("echo '{absent}'"), long, 1, None),
+            (format!("echo '{driver}'; echo '\"done\"'"), long, 2, None),
+            // Drivers that crash while they are unloaded have said everything.
+            ("echo '\"done\"'; kill -9 $$".to_owned(), long, 1, None),
+            (format!("echo '{driver}'; exit 101"), long, 1, Some("it ended early with exit status: 101")),
+            (format!("echo '{driver}'; kill -9 $$"), long, 1, Some("it ended early with signal: 9 (SIGKILL)")),
+            (format!("echo '{driver}'; sleep 600"), 300, 1, Some("it said nothing for 0.3 s and was ended")),
+            ("exit 0".to_owned(), long, 0, Some("it ended early with exit status: 0")),
+            ("echo hello".to_owned(), long, 0, Some("a line cannot be read: expected value at line 1 column 1")),
+        ] {
+            let answer = said(&script, silence);
+            assert_eq!((answer.lines.len(), answer.broke_off.as_deref()), (lines, why), "{script}");
+        }
+        let answer = ask(Command::new("/nowhere/reader"), Duration::from_secs(60));
+        assert!(answer.broke_off.is_some_and(|why| why.starts_with("it could not be started: ")));
+    }
+
+    #[test]
+    fn a_recorded_answer_that_breaks_off_says_so() {
+        assert_eq!(Answer::recorded("").broke_off.as_deref(), Some("it ended early"));
+        assert_eq!(Answer::recorded("\"done\"\n").broke_off, None);
+    }
 }

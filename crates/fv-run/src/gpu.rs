@@ -43,10 +43,11 @@ fn libraries(nvml: &Answer, cuda: &Answer, problems: &mut Vec<Problem>) {
         _ => None,
     };
     let seen = |answer: &Answer| answer.lines.iter().any(|line| matches!(line, Line::Nvml(_) | Line::Cuda(_)));
+    let sized = |line: &Line| matches!(line, Line::Nvml(device) if device.memory.is_some() || !device.instances.is_empty());
     match (absent(nvml), absent(cuda)) {
         (Some(nvml), Some(cuda)) => problems.push(Problem::note("no-gpu", format!("no NVIDIA GPU: NVML: {nvml}; CUDA: {cuda}"))),
         (Some(nvml), None) => problems.push(Problem::note("no-nvml", format!("NVML: {nvml}; other processes and links are not known"))),
-        (None, Some(cuda)) if seen(nvml) => {
+        (None, Some(cuda)) if nvml.lines.iter().any(sized) => {
             let message = format!("CUDA: {cuda}; free memory is NVML's, which does not know of limits on this process");
             problems.push(Problem::warning("no-cuda", message));
         }
@@ -76,7 +77,7 @@ fn whole(device: &NvmlDevice, driver: &Driver, usable: &mut Vec<&CudaDevice>, cu
     match take(usable, device.uuid.as_deref()) {
         Some(found) => refine(&mut gpu, found, &label, problems),
         None if cuda_complete => {
-            let message = format!("{label} is not visible to CUDA here; its free memory is NVML's");
+            let message = format!("{label} is not visible to CUDA here{}", instead(&gpu));
             problems.push(Problem::note("gpu-hidden", message));
         }
         None => {}
@@ -178,10 +179,14 @@ fn refine(gpu: &mut Gpu, device: &CudaDevice, label: &str, problems: &mut Vec<Pr
         gpu.context_bytes = device.context.and_then(believed).filter(|bytes| *bytes <= memory.total - memory.free);
     }
     if let Some(refused) = device.refused.as_deref().and_then(text) {
-        let instead = if gpu.free_source.is_some() { "; its free memory is NVML's" } else { "" };
-        let message = format!("{label}: no context could be asked: {refused}{instead}");
+        let message = format!("{label}: no context could be asked: {refused}{}", instead(gpu));
         problems.push(Problem::warning("context-refused", message));
     }
+}
+
+/// What is left without CUDA's word.
+fn instead(gpu: &Gpu) -> &'static str {
+    if gpu.free_source.is_some() { "; its free memory is NVML's" } else { "; its free memory is not known" }
 }
 
 fn by_cuda(device: &CudaDevice, driver: &Driver, problems: &mut Vec<Problem>) -> Gpu {

@@ -1,6 +1,6 @@
 //! A whole probe.
 
-use std::{io, path::Path, process::Command};
+use std::{io, path::Path, process::Command, time::Duration};
 
 use fv_spec::probe::{Host, Probe, Problem, System, VERSION};
 
@@ -24,6 +24,8 @@ pub struct Ask<'a> {
     pub weights: Option<&'a Path>,
     /// Whether to measure how fast that folder's files are read.
     pub read_rate: bool,
+    /// How long a driver may say nothing.
+    pub silence: Duration,
 }
 
 /// The libraries that are asked, each in a process of its own.
@@ -46,7 +48,7 @@ pub fn probe(ask: &Ask<'_>, reader: impl Fn(Library) -> io::Result<Command>) -> 
     if ask.gpus {
         // NVML first: the other process' context is no use by others.
         let [nvml, cuda] = [Library::Nvml, Library::Cuda].map(|library| match reader(library) {
-            Ok(command) => child::ask(command, child::SILENCE),
+            Ok(command) => child::ask(command, ask.silence),
             Err(error) => Answer { lines: Vec::new(), broke_off: Some(format!("it could not be started: {error}")) },
         });
         gpus = gpu::gpus(&nvml, &cuda, &mut problems);

@@ -7,7 +7,7 @@ use super::text::{Line, cut};
 use super::{Text, Tone, bounded, gib};
 
 /// Where the columns of the table end, and where the source begins.
-const NAME: usize = 30;
+const NAME: usize = 34;
 const FREE: usize = NAME + 13;
 const TOTAL: usize = FREE + 13;
 const SOURCE: usize = TOTAL + 3;
@@ -19,8 +19,10 @@ pub fn probe(probe: &Probe, width: usize) -> Text {
     let width = bounded(width);
     let mut text = Text::default();
     text.wrapped(Line::new(), Line::new().add(Tone::Strong, &system(probe)).quiet(&format!(", {}", probe.time)), width);
-    text.blank();
-    text.line(Line::new().right(Tone::Quiet, "free", FREE).right(Tone::Quiet, "total", TOTAL).pad(SOURCE).quiet("source"));
+    if !probe.gpus.is_empty() || probe.host.is_some() || probe.disk.is_some() {
+        text.blank();
+        text.line(Line::new().right(Tone::Quiet, "free", FREE).right(Tone::Quiet, "total", TOTAL).pad(SOURCE).quiet("source"));
+    }
     for found in &probe.gpus {
         gpu(&mut text, found, width);
     }
@@ -72,6 +74,12 @@ fn row(text: &mut Text, indent: usize, name: &str, amounts: [Option<u64>; 2], so
     let line =
         Line::new().pad(indent).add(tone, &cut(name, NAME - indent)).right(Tone::Plain, &free, FREE).right(Tone::Plain, &total, TOTAL);
     text.wrapped(line.pad(SOURCE), Line::new().plain(source), width);
+}
+
+/// The end of a path, which says more than its beginning, in at most `width` characters.
+fn end_of(path: &str, width: usize) -> String {
+    let missing = path.chars().count().saturating_sub(width);
+    if missing == 0 { path.to_owned() } else { format!("…{}", path.chars().skip(missing + 1).collect::<String>()) }
 }
 
 fn detail(text: &mut Text, words: &str, width: usize) {
@@ -160,13 +168,13 @@ fn cgroup(text: &mut Text, cgroup: &Cgroup, decides: bool, width: usize) {
         if decides && cgroup.limiting.as_ref() == Some(&limit.path) {
             source.push_str(", decides");
         }
-        row(text, 2, &limit.path, [Some(limit.available_bytes), Some(limit.limit_bytes)], &source, width);
+        row(text, 2, &end_of(&limit.path, NAME - 2), [Some(limit.available_bytes), Some(limit.limit_bytes)], &source, width);
     }
 }
 
 fn disk(text: &mut Text, disk: &Disk, width: usize) {
     let source = disk.filesystem.as_deref().unwrap_or("file system");
-    row(text, 0, &format!("Disk  {}", disk.path), [Some(disk.free_bytes), Some(disk.total_bytes)], source, width);
+    row(text, 0, &format!("Disk  {}", end_of(&disk.path, NAME - 6)), [Some(disk.free_bytes), Some(disk.total_bytes)], source, width);
     if let Some(found) = disk.read {
         detail(text, &read(found), width);
     }

@@ -5,7 +5,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::Command,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use clap::{Args, ValueEnum};
@@ -28,6 +28,9 @@ pub(crate) struct ProbeArgs {
     /// Also measure for some seconds how fast that folder's files are read; nothing is written
     #[arg(long, requires = "weights")]
     read_rate: bool,
+    /// Seconds for which a driver may say nothing before its process is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    driver_timeout: u64,
     /// Show a probe file instead of probing this machine
     #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "read_rate"])]
     from: Option<PathBuf>,
@@ -79,6 +82,7 @@ fn measured(arguments: &ProbeArgs) -> Result<Probe, Stop> {
         host: true,
         weights: arguments.weights.as_deref(),
         read_rate: arguments.read_rate,
+        silence: Duration::from_secs(arguments.driver_timeout),
     };
     let failed = |error| {
         let folder = arguments.weights.as_deref().unwrap_or(Path::new("."));
