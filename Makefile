@@ -37,3 +37,4 @@ fuzz: ## fuzz targets; see tests/fuzz/README.md
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --quiet cargo-fuzz
 	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none yaml -- -max_total_time=60
 	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none compiled -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none system_files -- -max_total_time=60

@@ -66,6 +66,30 @@ impl Recorded {
         [&self.nvml, &self.cuda]
     }
 
+    /// This system as seeds of the fuzz target `system_files`, by the kind of seed.
+    pub fn seeds(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let seed = |kind: &'static str, parts: &[&str]| (kind, format!("{}{}", &kind[..1], parts.join("\0")).into_bytes());
+        let mut seeds = vec![seed("gpu", &self.readers())];
+        if let Some(memory) = &self.windows {
+            let WindowsMemory { total_physical, available_physical, commit_limit, commit_available, installed } = *memory;
+            let figures = [total_physical, available_physical, commit_limit, commit_available, installed.unwrap_or(0)];
+            let texts = figures.map(|figure| figure.to_string());
+            seeds.push(seed("windows", &texts.each_ref().map(String::as_str)));
+        } else if let Some(sysctl) = &self.sysctl {
+            seeds.push(seed("macos", &[sysctl, &self.vm_stat]));
+        } else {
+            let ending = |end: &str| self.files.iter().find(|(path, _)| path.ends_with(end)).map_or("", |(_, text)| text);
+            let either = |one, other| if ending(one).is_empty() { ending(other) } else { ending(one) };
+            let limit = either("memory.max", "memory.limit_in_bytes");
+            let usage = either("memory.current", "memory.usage_in_bytes");
+            let names = ["/osrelease", "/meminfo", "/self/cgroup", "/mountinfo"].map(ending);
+            seeds.push(seed("linux", &[names[0], names[1], names[2], names[3], limit, usage, ending("memory.stat")]));
+        }
+        let probe = serde_json::to_string(&self.probe()).unwrap_or_default();
+        seeds.push(seed("probe", &[&probe]));
+        seeds
+    }
+
     /// What a probe finds on it.
     pub fn probe(&self) -> Probe {
         let mut problems = Vec::new();

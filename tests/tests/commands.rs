@@ -17,7 +17,7 @@ use fv_catalog::{
     sources::Sources,
     write,
 };
-use fv_tests::{base, edited, program, root, write_sources};
+use fv_tests::{base, edited, program, root, runner, write_sources};
 
 const MODEL: &str = "models/example.yaml";
 
@@ -70,9 +70,21 @@ fn transcripts() {
     write_sources(&faulty(), &place.path("faulty"));
     write_sources(&Sources::read(&root().join("tests/small")).expect("tests/small"), &place.path("small"));
     fs::copy(root().join("tests/data/device.json"), place.path("device.json")).expect("copied");
+    let probe = fs::read_to_string(root().join("tests/data/probes/desktop-rtx-4090.json")).expect("a probe");
+    for (name, old, new) in [
+        ("desktop.json", "", ""),
+        ("newer.json", "\"version\": 1", "\"version\": 2"),
+        ("edited.json", "\"free_bytes\": 23270260736", "\"free_bytes\": 232702607360"),
+    ] {
+        fs::write(place.path(name), probe.replacen(old, new, 1)).expect("written");
+    }
     // The only test here that looks at the current folder.
     std::env::set_current_dir(place.0.path()).expect("the folder is there");
-    trycmd::TestCases::new().register_bin("fv-catalog", program()).case(root().join("tests/cmd/*.md")).run();
+    trycmd::TestCases::new()
+        .register_bin("fv-catalog", program())
+        .register_bin("fv-run", runner())
+        .case(root().join("tests/cmd/*.md"))
+        .run();
 }
 
 #[test]

@@ -35,6 +35,9 @@ const MOST_FILES: usize = 20_000;
 /// Less than this is over before a disk is up to speed.
 const TOO_LITTLE: u64 = 64 << 20;
 
+/// File systems that take the flag for reading past the page cache and have nothing behind it, or do not heed it.
+const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "zfs"];
+
 /// Size of and space on the file system of `folder`.
 ///
 /// # Errors
@@ -68,8 +71,8 @@ fn kind(folder: &Path, files: &dyn Files) -> Option<String> {
 }
 
 /// Measures how fast the files of `folder` are read, for `time` at most. Nothing where there is too little to read; the
-/// problems say why.
-pub fn read_rate(folder: &Path, time: Duration, problems: &mut Vec<Problem>) -> Option<ReadRate> {
+/// problems say why. `filesystem` is its kind, where that is known.
+pub fn read_rate(folder: &Path, filesystem: Option<&str>, time: Duration, problems: &mut Vec<Problem>) -> Option<ReadRate> {
     let files = largest(folder);
     if files.is_empty() {
         let message = format!("the read rate was not measured: {} holds no file of 1 MiB or more", shown_here(folder));
@@ -81,7 +84,10 @@ pub fn read_rate(folder: &Path, time: Duration, problems: &mut Vec<Problem>) -> 
     thread::spawn(move || send.send(measure(&files, time)));
     let found = answer.recv_timeout(time + PATIENCE).unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)));
     match found {
-        Ok(rate) => {
+        Ok(mut rate) => {
+            if filesystem.is_some_and(|kind| MEMORY.contains(&kind)) {
+                rate.page_cache = PageCache::MayServe;
+            }
             if rate.read_bytes < TOO_LITTLE {
                 let message = format!("the read rate rests on {} MiB only: there is no more to read", rate.read_bytes >> 20);
                 problems.push(Problem::warning("little-to-read", message));

@@ -20,6 +20,8 @@ pub fn gpus(nvml: &Answer, cuda: &Answer, problems: &mut Vec<Problem>) -> Vec<Gp
     let seen = nvml.lines.iter().filter_map(|line| if let Line::Nvml(device) = line { Some(device) } else { None });
     let mut usable: Vec<&CudaDevice> =
         cuda.lines.iter().filter_map(|line| if let Line::Cuda(device) = line { Some(device) } else { None }).collect();
+    // Otherwise a device that is not among CUDA's may merely not have been reached.
+    let listed = cuda.lines.last() == Some(&Line::Done);
     let mut gpus = Vec::new();
     for device in seen {
         for refused in &device.refused {
@@ -28,7 +30,7 @@ pub fn gpus(nvml: &Answer, cuda: &Answer, problems: &mut Vec<Problem>) -> Vec<Gp
         if device.partitioned {
             gpus.extend(instances(device, &driver, &mut usable, problems));
         } else {
-            gpus.push(whole(device, &driver, &mut usable, cuda.complete(), problems));
+            gpus.push(whole(device, &driver, &mut usable, listed, problems));
         }
     }
     // Without NVML, as on some boards with unified memory, CUDA's word is all there is.
@@ -68,7 +70,7 @@ fn libraries(nvml: &Answer, cuda: &Answer, problems: &mut Vec<Problem>) {
     }
 }
 
-fn whole(device: &NvmlDevice, driver: &Driver, usable: &mut Vec<&CudaDevice>, cuda_complete: bool, problems: &mut Vec<Problem>) -> Gpu {
+fn whole(device: &NvmlDevice, driver: &Driver, usable: &mut Vec<&CudaDevice>, listed: bool, problems: &mut Vec<Problem>) -> Gpu {
     let label = label(device.index, device.name.as_deref(), None);
     let memory = memory(device.memory, &label, problems);
     let mut gpu = described(device, driver);
@@ -76,7 +78,7 @@ fn whole(device: &NvmlDevice, driver: &Driver, usable: &mut Vec<&CudaDevice>, cu
     by_nvml(&mut gpu, memory);
     match take(usable, device.uuid.as_deref()) {
         Some(found) => refine(&mut gpu, found, &label, problems),
-        None if cuda_complete => {
+        None if listed => {
             let message = format!("{label} is not visible to CUDA here{}", instead(&gpu));
             problems.push(Problem::note("gpu-hidden", message));
         }

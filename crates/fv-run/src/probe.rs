@@ -57,7 +57,7 @@ pub fn probe(ask: &Ask<'_>, reader: impl Fn(Library) -> io::Result<Command>) -> 
     let host = if ask.host { host(files, &mut problems) } else { None };
     let mut disk = ask.weights.map(|folder| disk::space(folder, files)).transpose()?;
     if let (Some(disk), Some(folder), true) = (&mut disk, ask.weights, ask.read_rate) {
-        disk.read = disk::read_rate(folder, disk::MEASURE, &mut problems);
+        disk.read = disk::read_rate(folder, disk.filesystem.as_deref(), disk::MEASURE, &mut problems);
     }
     Ok(Probe { version: VERSION, time: ask.time.clone(), system: system(files), gpus, host, disk, problems })
 }
