@@ -110,10 +110,11 @@ pub fn system_files(bytes: &[u8]) {
             host = windows::host(&memory, &mut problems);
         }
         b'p' => {
-            return match fv_estimate::probe::read(&text) {
-                Ok(probe) => drop(sound(&probe)),
+            match fv_estimate::probe::read(&text) {
+                Ok(probe) => sound(&probe),
                 Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.message.is_empty())),
-            };
+            }
+            return;
         }
         _ => return,
     }

@@ -279,8 +279,8 @@ pub fn runner() -> &'static Path {
 fn built(package: &str) -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.current_dir(root()).args(["build", "--quiet", "--package", package, "--message-format", "json"]);
-    let built = build.stderr(Stdio::inherit()).output().unwrap_or_else(|error| panic!("cargo: {error}"));
-    let messages = String::from_utf8_lossy(&built.stdout);
+    let done = build.stderr(Stdio::inherit()).output().unwrap_or_else(|error| panic!("cargo: {error}"));
+    let messages = String::from_utf8_lossy(&done.stdout);
     let executable = |line| serde_json::from_str::<Value>(line).ok()?["executable"].as_str().map(PathBuf::from);
     messages.lines().find_map(executable).unwrap_or_else(|| panic!("{package} cannot be built:\n{messages}"))
 }

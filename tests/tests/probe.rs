@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use fv_spec::probe::{FreeSource, PageCache, Probe, Severity};
+use fv_spec::probe::{Architecture, FreeSource, PageCache, Probe, Severity};
 use fv_tests::{root, runner, systems::Recorded};
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ fn a_driver_is_asked_from_within_a_context_and_nvml_stands_in_where_there_is_non
     // This NVML has a quarter of a GiB less at each question; the second question is behind the context.
     assert_eq!(first.context_bytes, Some(1 << 28));
     assert_eq!((first.reported_bytes, first.used_by_others_bytes), (Some(24 << 30), Some(3 << 29)));
-    assert_eq!(first.architecture.map(|found| found.word()), Some("ada"));
+    assert_eq!(first.architecture.map(Architecture::word), Some("ada"));
     assert_eq!(first.pcie.map(|link| (link.generation, link.max_generation, link.max_lanes)), Some((None, Some(4), Some(16))));
     assert_eq!((first.driver_version.as_deref(), first.cuda_driver_version.as_deref()), (Some("580.00"), Some("13.0")));
     assert_eq!((second.free_source, second.total_bytes), (Some(FreeSource::Nvml), Some(24 << 30)));

@@ -79,14 +79,8 @@ fn ask(found: &mut CudaDevice, nvml: Option<&Nvml>) -> Result<(), DriverError> {
 
 /// An identifier as the driver's tools write it, without the kind before it.
 fn grouped(bytes: [u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (i, byte) in bytes.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
+    [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]).join("-")
 }
 
 #[cfg(test)]

@@ -120,10 +120,12 @@ impl Checker {
             self.wrong(format!("`{path}`: `total_bytes`, `free_bytes` and `free_source` come together"));
         }
         if let Some(pcie) = gpu.pcie {
-            let lanes = [("lanes", pcie.lanes), ("max_lanes", pcie.max_lanes)];
-            lanes.into_iter().for_each(|(name, value)| self.between(&format!("{path}.pcie.{name}"), value, 1, 32));
-            let generations = [("generation", pcie.generation), ("max_generation", pcie.max_generation)];
-            generations.into_iter().for_each(|(name, value)| self.between(&format!("{path}.pcie.{name}"), value, 1, 9));
+            for (name, value) in [("lanes", pcie.lanes), ("max_lanes", pcie.max_lanes)] {
+                self.between(&format!("{path}.pcie.{name}"), value, 1, 32);
+            }
+            for (name, value) in [("generation", pcie.generation), ("max_generation", pcie.max_generation)] {
+                self.between(&format!("{path}.pcie.{name}"), value, 1, 9);
+            }
         }
         self.capability(path, gpu);
     }

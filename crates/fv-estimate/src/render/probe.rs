@@ -49,22 +49,15 @@ pub fn probe(probe: &Probe, width: usize) -> Text {
 
 fn system(probe: &Probe) -> String {
     let system = &probe.system;
-    let mut words = match system.name {
+    let name = match system.name {
         OperatingSystem::Linux => "Linux",
         OperatingSystem::Windows => "Windows",
         OperatingSystem::Macos => "macOS",
-    }
-    .to_owned();
-    if let Some(kernel) = &system.kernel {
-        words.push_str(&format!(" {kernel}"));
-    }
-    if let Some(version) = system.wsl {
-        words.push_str(&format!(" in Windows (WSL {version})"));
-    }
-    if let Some(container) = &system.container {
-        words.push_str(&format!(", in a container of {container}"));
-    }
-    words
+    };
+    let kernel = system.kernel.as_ref().map(|kernel| format!(" {kernel}"));
+    let wsl = system.wsl.map(|version| format!(" in Windows (WSL {version})"));
+    let container = system.container.as_ref().map(|container| format!(", in a container of {container}"));
+    [kernel, wsl, container].into_iter().flatten().fold(name.to_owned(), |words, more| words + &more)
 }
 
 /// A row of the table.
@@ -159,15 +152,13 @@ fn host(text: &mut Text, host: &Host, width: usize) {
 
 fn cgroup(text: &mut Text, cgroup: &Cgroup, decides: bool, width: usize) {
     for limit in &cgroup.limits {
-        let mut source = format!("control group, version {}", cgroup.version);
-        match (limit.usage_bytes, limit.reclaimable_bytes) {
-            (None, _) => source.push_str(", its use cannot be read"),
-            (Some(usage), None) => source.push_str(&format!(": {} in use", gib(usage))),
-            (Some(usage), Some(clean)) => source.push_str(&format!(": {} in use, {} of it clean cache", gib(usage), gib(clean))),
-        }
-        if decides && cgroup.limiting.as_ref() == Some(&limit.path) {
-            source.push_str(", decides");
-        }
+        let used = match (limit.usage_bytes, limit.reclaimable_bytes) {
+            (None, _) => ", its use cannot be read".to_owned(),
+            (Some(usage), None) => format!(": {} in use", gib(usage)),
+            (Some(usage), Some(clean)) => format!(": {} in use, {} of it clean cache", gib(usage), gib(clean)),
+        };
+        let first = decides && cgroup.limiting.as_ref() == Some(&limit.path);
+        let source = format!("control group, version {}{used}{}", cgroup.version, if first { ", decides" } else { "" });
         row(text, 2, &end_of(&limit.path, NAME - 2), [Some(limit.available_bytes), Some(limit.limit_bytes)], &source, width);
     }
 }
