@@ -55,8 +55,8 @@ pub(crate) fn probe(context: &mut Context, arguments: &ProbeArgs) -> Done {
     } else {
         context.text(&render::probe(&found, width()))?;
     }
-    // Everything else that could not be read is an answer.
-    if found.host.is_none() && found.problems.iter().any(|problem| problem.severity == Severity::Error) {
+    // Everything else that could not be read is an answer, and so is what a file says.
+    if arguments.from.is_none() && found.host.is_none() && found.problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(Stop::Unreadable);
     }
     Ok(())
