@@ -9,6 +9,35 @@
 //! * [`forecast`]: how long it takes. [`refusal`]: why there is no plan, and what there could be one for.
 //! * [`arena`]: the packed memory layout of our own runtime. [`answer`]: one plan explained, two plans compared.
 
+/// Declares an enumeration with the word of each value as written in files, once.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $value:ident $word:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(JsonSchema))]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $word)] $value,)*
+        }
+
+        impl $name {
+            /// Every value, in the order of its declaration.
+            pub const ALL: &[Self] = &[$(Self::$value),*];
+
+            /// The word that is written in files.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)*
+                }
+            }
+
+            /// The value of a word.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.word() == word)
+            }
+        }
+    };
+}
+
 pub mod answer;
 pub mod arena;
 pub mod budget;
@@ -58,7 +87,7 @@ pub struct Plan {
     pub request: PlanRequest,
     /// What memory may be used, one entry for each pool.
     pub budgets: Vec<Budget>,
-    /// Whether the predicted peaks are within the budgets.
+    /// Whether the predicted peaks are within what they are held against.
     pub fit: Fit,
     /// Where weights live and how they move, by component and rank.
     pub placements: Vec<Placement>,
@@ -67,6 +96,9 @@ pub struct Plan {
     pub encoders: Vec<Encoder>,
     /// Passes over the steps, in order: one, or two where a low-resolution pass comes first.
     pub passes: Vec<Pass>,
+    /// What comes between two passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub two_pass: Option<TwoPass>,
     /// Decoders, in the order in which they run.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub decoders: Vec<Decoder>,
@@ -88,30 +120,28 @@ pub struct Plan {
     pub plan_revisions: Vec<Revision>,
 }
 
-/// Whose rules decide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyName {
-    /// The published adaptive rules for MiniMax H3.
-    Freevideo,
-    /// The fastest plan that the simulator finds within the budgets.
-    Optimal,
+words! {
+    /// Whose rules decide.
+    PolicyName {
+        /// The published adaptive rules for MiniMax H3.
+        Freevideo "freevideo",
+        /// The fastest plan that the simulator finds within the budgets.
+        Optimal "optimal",
+    }
 }
 
-/// Where a fact came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// By whoever asked.
-    Given,
-    /// Measured on the machine.
-    Probed,
-    /// By a rule, since nobody said.
-    Assumed,
-    /// From the catalog's entry of the device or model.
-    Catalog,
+words! {
+    /// Where a fact came from.
+    Source {
+        /// From whoever asked.
+        Given "given",
+        /// Measured on the machine.
+        Probed "probed",
+        /// From a rule, since nobody said.
+        Assumed "assumed",
+        /// From the catalog's entry of the device or model.
+        Catalog "catalog",
+    }
 }
 
 /// A fact with its source.
@@ -137,74 +167,76 @@ impl<T> Sourced<T> {
     }
 }
 
-/// An operating system, as far as rules about memory differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words are the definition")]
-pub enum OperatingSystem {
-    Linux,
-    Windows,
-    Macos,
+words! {
+    /// An operating system, as far as rules about memory differ.
+    OperatingSystem {
+        /// Linux, under WSL2 too.
+        Linux "linux",
+        /// Windows.
+        Windows "windows",
+        /// macOS.
+        Macos "macos",
+    }
 }
 
-/// A generation of GPUs, as far as rules differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Architecture {
-    /// Compute capability 8.0 to 8.8.
-    Ampere,
-    /// 8.9.
-    Ada,
-    /// 9.x.
-    Hopper,
-    /// 10.x.
-    BlackwellDatacenter,
-    /// 11.0.
-    BlackwellTegra,
-    /// 12.1.
-    BlackwellUnified,
-    /// 12.x otherwise.
-    BlackwellRtx,
-    /// Apple's own GPUs.
-    Apple,
-    /// Any other that is not known to be too old.
-    Other,
+words! {
+    /// A generation of GPUs, as far as rules differ.
+    Architecture {
+        /// Compute capability 8.0 to 8.8.
+        Ampere "ampere",
+        /// 8.9.
+        Ada "ada",
+        /// 9.x.
+        Hopper "hopper",
+        /// 10.0 and 10.3.
+        BlackwellDatacenter "blackwell-datacenter",
+        /// 11.0.
+        BlackwellTegra "blackwell-tegra",
+        /// 12.1.
+        BlackwellUnified "blackwell-unified",
+        /// 12.x otherwise.
+        BlackwellRtx "blackwell-rtx",
+        /// Apple's own GPUs.
+        Apple "apple",
+        /// Any other that is not known to be too old.
+        Other "other",
+    }
 }
 
-/// The format of the transformer's stored weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words are the definition")]
-pub enum Precision {
-    Int8,
-    Fp8,
-    Fp16,
-    Bf16,
-    Fp32,
+words! {
+    /// The format of the transformer's stored weights.
+    Precision {
+        /// Eight-bit integers.
+        Int8 "int8",
+        /// Eight-bit floating point.
+        Fp8 "fp8",
+        /// IEEE half precision.
+        Fp16 "fp16",
+        /// Brain floating point.
+        Bf16 "bf16",
+        /// IEEE single precision.
+        Fp32 "fp32",
+    }
 }
 
-/// An attention implementation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum AttentionBackend {
-    /// `SageAttention` 2.
-    Sage2,
-    /// Flash attention as built into PyTorch.
-    TorchFlash,
-    /// cuDNN's.
-    Cudnn,
-    /// `FlashAttention` 2.
-    Fa2,
-    /// `FlashAttention` 4.
-    Fa4,
-    /// Metal Performance Shaders.
-    Mps,
-    /// Our own kernels.
-    FvRun,
+words! {
+    /// An attention implementation; the first five in the published order of preference.
+    AttentionBackend {
+        /// `SageAttention` 2.
+        Sage2 "sage2",
+        /// Flash attention as built into PyTorch.
+        TorchFlash "torch-flash",
+        /// cuDNN's.
+        Cudnn "cudnn",
+        /// `FlashAttention` 2.
+        Fa2 "fa2",
+        /// `FlashAttention` 4.
+        Fa4 "fa4",
+        /// Metal Performance Shaders.
+        Mps "mps",
+        /// Our own kernels.
+        FvRun "fv-run",
+    }
 }
 
 /// The machine, as far as it decides.
@@ -282,15 +314,14 @@ pub struct Adapter {
     pub root_bytes: u64,
 }
 
-/// Whether the predicted peaks are within the budgets. A plan that does not fit is a [`refusal::Refusal`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Fit {
-    /// They are.
-    Fits,
-    /// The policy admits the request although a predicted peak is above its budget, or without a figure for it.
-    Uncertain,
+words! {
+    /// Whether the predicted peaks are within what they are held against. A plan that does not fit is a [`refusal::Refusal`].
+    Fit {
+        /// They are.
+        Fits "fits",
+        /// The policy admits the request although a predicted peak is above its limit, or without a figure for it.
+        Uncertain "uncertain",
+    }
 }
 
 /// Where the weights of one component live, and how those that are not on the device get there.
@@ -308,8 +339,8 @@ pub struct Placement {
     pub block_bytes: u64,
     /// Where they live, run by run in the order in which they are computed; the counts add up to `block_count`.
     pub runs: Vec<BlockRun>,
-    /// Places on the device that blocks are copied into: one to copy and compute in turn, two to copy ahead. None where every
-    /// block stays on the device.
+    /// Places on the device that blocks are copied into: one to copy and compute in turn, two to copy ahead, none where nothing
+    /// is copied.
     pub slots: u32,
     /// Page-locked bytes for blocks; whole blocks of it are used.
     pub pin_bytes: u64,
@@ -358,17 +389,16 @@ pub struct Encoder {
     pub host_minimum_bytes: Option<u64>,
 }
 
-/// Where an encoder runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EncoderProcess {
-    /// In a process of its own, which ends before the next component is loaded.
-    Separate,
-    /// In the process that runs everything.
-    Same,
-    /// Not at all: its output is at hand.
-    Skipped,
+words! {
+    /// Where an encoder runs.
+    EncoderProcess {
+        /// In a process of its own, which ends before the next component is loaded.
+        Separate "separate",
+        /// In the process that runs everything.
+        Same "same",
+        /// Not at all: its output is at hand.
+        Skipped "skipped",
+    }
 }
 
 /// One pass over sampling steps.
@@ -394,6 +424,41 @@ pub struct Pass {
     /// What the pass decides for itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub decisions: Vec<Decision>,
+}
+
+/// Two passes: a first one on a smaller canvas, whose result is scaled up and refined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TwoPass {
+    /// Steps of the first pass.
+    pub base_steps: u32,
+    /// Steps of the second.
+    pub refine_steps: u32,
+    /// The noise of the second pass has the seed of the first and this.
+    pub restart_seed_offset: u32,
+    /// How the first result gets its size; absent where both canvases are the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upscale: Option<Upscale>,
+}
+
+/// A latent scaled up and cropped. Sizes are pixels of the video.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Upscale {
+    /// Pixel columns after scaling.
+    pub width: u32,
+    /// Pixel rows.
+    pub height: u32,
+    /// Columns that are cut off on the left.
+    pub crop_left: u32,
+    /// Rows that are cut off at the top.
+    pub crop_top: u32,
+    /// Bytes of the checkpoint that scales.
+    pub checkpoint_bytes: u64,
+    /// Device memory that it is estimated to take, weights included.
+    pub workspace_bytes: u64,
 }
 
 /// How one transformer computes in a pass.
@@ -424,23 +489,24 @@ pub struct Compute {
     /// Attention windows of equal shape that are computed together, where the model has windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_batch: Option<u32>,
+    /// Slots of the component's placement that the pass uses.
+    pub slots: u32,
 }
 
-/// How matrix products are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GemmPath {
-    /// In int8: rotated activations with one scale for each row, weights with one for each channel.
-    Int8PerRow,
-    /// In FP8 with one scale for each tensor.
-    Fp8PerTensor,
-    /// In FP8 with one scale for each channel.
-    Fp8PerChannel,
-    /// In BF16, from stored eight-bit weights.
-    Bf16WeightOnly,
-    /// In BF16.
-    Bf16,
+words! {
+    /// How matrix products are computed.
+    GemmPath {
+        /// In int8: rotated activations with one scale for each row, weights with one for each channel.
+        Int8PerRow "int8_per_row",
+        /// In FP8 with one scale for each tensor.
+        Fp8PerTensor "fp8_per_tensor",
+        /// In FP8 with one scale for each channel.
+        Fp8PerChannel "fp8_per_channel",
+        /// In BF16, from stored eight-bit weights.
+        Bf16WeightOnly "bf16_weight_only",
+        /// In BF16.
+        Bf16 "bf16",
+    }
 }
 
 /// The attention implementations of a transformer.
@@ -465,9 +531,11 @@ pub struct BlockCache {
     /// Blocks on the device at most, those that always are included; absent where only measured memory limits them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_blocks: Option<u32>,
-    /// Bytes for cached blocks that the plan's own figures leave, after the pass's predicted peak and a margin. A run measures
+    /// Bytes for cached blocks that the plan's own figures leave after the pass's predicted peak and the margin. A run measures
     /// again after its first step.
     pub allowance_bytes: u64,
+    /// Blocks on the device that this makes, those that always are included.
+    pub predicted_blocks: u32,
     /// The part of free memory that is never used for the cache.
     pub margin_bytes: u64,
 }
@@ -535,23 +603,24 @@ pub struct Peak {
     pub metric: PeakMetric,
     /// How much.
     pub bytes: u64,
+    /// What the policy holds it against: the pool's budget, or its capacity.
+    pub limit_bytes: u64,
     /// What the figure rests on.
     pub basis: ReasonCode,
 }
 
-/// What a peak counts. Metrics are never compared with each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum PeakMetric {
-    /// Tensors alive.
-    Allocated,
-    /// What the process holds, its allocator's unused part included.
-    Reserved,
-    /// What the whole device shows.
-    Device,
-    /// What the policy sets aside in host memory.
-    Held,
+words! {
+    /// What a peak counts. Metrics are never compared with each other.
+    PeakMetric {
+        /// Tensors alive.
+        Allocated "allocated",
+        /// What the process holds, its allocator's unused part included.
+        Reserved "reserved",
+        /// What the whole device shows.
+        Device "device",
+        /// What the policy sets aside in host memory.
+        Held "held",
+    }
 }
 
 /// Why a setting has its value.

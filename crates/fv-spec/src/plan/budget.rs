@@ -7,17 +7,16 @@ use super::{Source, reason::ReasonCode};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 
-/// A pool of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Resource {
-    /// A device's own memory.
-    Vram,
-    /// The host's memory.
-    Host,
-    /// Memory that host and device share.
-    Unified,
+words! {
+    /// A pool of memory.
+    Resource {
+        /// A device's own memory.
+        Vram "vram",
+        /// The host's memory.
+        Host "host",
+        /// Memory that host and device share.
+        Unified "unified",
+    }
 }
 
 /// Bytes with their source.
@@ -81,6 +80,9 @@ pub struct Budget {
     /// What adapters and tables take of the budget before weights are placed; decoders do not have it.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub workspace_bytes: u64,
+    /// What the process lets its own allocator take at most, where it sets such a cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_limit_bytes: Option<u64>,
     /// What weights may stay in, where that is another figure than the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_bytes: Option<u64>,
@@ -91,14 +93,16 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// The figure that limits a capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the fields of `Budget`")]
-pub enum Limit {
-    Free,
-    Total,
-    Cap,
-    CgroupLimit,
+words! {
+    /// The figure that limits a capacity: a field of [`Budget`].
+    Limit {
+        /// What others do not use.
+        Free "free",
+        /// All of it.
+        Total "total",
+        /// What whoever asked allows.
+        Cap "cap",
+        /// A control group's limit.
+        CgroupLimit "cgroup_limit",
+    }
 }

@@ -44,17 +44,16 @@ pub struct StageTime {
     pub time: Interval,
 }
 
-/// Which of the request's parts the forecast has a figure for, and how far it is from what was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Coverage {
-    /// Within the range of what was measured.
-    Measured,
-    /// Outside it.
-    Extrapolated,
-    /// From the device's facts alone.
-    Derived,
+words! {
+    /// How far the figures are from what was measured.
+    Coverage {
+        /// Within the range of what was measured.
+        Measured "measured",
+        /// Outside it.
+        Extrapolated "extrapolated",
+        /// From the device's facts alone.
+        Derived "derived",
+    }
 }
 
 /// How long a plan takes. What there is no figure for is absent.

@@ -9,24 +9,12 @@ use schemars::JsonSchema;
 /// The codes with their meanings, declared once.
 macro_rules! reasons {
     ($($name:ident $code:literal $meaning:literal;)*) => {
-        /// Why something was decided.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(JsonSchema))]
-        pub enum ReasonCode {
-            $(#[doc = $meaning] #[serde(rename = $code)] $name,)*
+        words! {
+            /// Why something was decided.
+            ReasonCode { $(#[doc = $meaning] $name $code,)* }
         }
 
         impl ReasonCode {
-            /// Every code, in the order of this file.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// The code as written in files.
-            pub fn code(self) -> &'static str {
-                match self {
-                    $(Self::$name => $code,)*
-                }
-            }
-
             /// What it means, in a sentence without its full stop.
             pub fn meaning(self) -> &'static str {
                 match self {
@@ -72,9 +60,9 @@ reasons! {
     PinAllOrNothing "pin-all-or-nothing" "below the small budget either every block off the device is page-locked or none";
     PinNothingLeft "pin-nothing-left" "host memory has nothing left above its headroom";
     // Slots.
+    SlotsByLowerThreshold "slots-by-lower-threshold" "this system and card have the second slot from a lower budget on";
     SlotsByBudget "slots-by-budget" "from this budget on there is room for a second slot";
     SlotsBelowBudget "slots-below-budget" "below this budget there is one slot";
-    SlotsByLowerThreshold "slots-by-lower-threshold" "this system and card have the second slot from a lower budget on";
     SlotWorkspace "slot-workspace" "the second slot would take the workspace over the budget";
     SlotKeepsWeightsOffDisk "slot-keeps-weights-off-disk" "without the second slot every block off the device stays in host memory";
     SlotNarrowPath "slot-narrow-path" "the way in which little memory is used has one slot";
@@ -118,6 +106,7 @@ reasons! {
     CardHasHalfCache "card-has-half-cache" "this card and system keep the decoder's linear weights in FP16";
     CardHasNoHalfCache "card-has-no-half-cache" "this card and system keep the decoder's linear weights in FP32";
     ModelConstant "model-constant" "the model fixes it";
+    UpscalerEstimate "upscaler-estimate" "an estimate of what scaling up between the passes takes";
     // Passes.
     TwoPassAsked "two-pass-asked" "two passes were asked for";
     SinglePassAsked "single-pass-asked" "one pass was asked for";
@@ -156,7 +145,7 @@ mod tests {
 
     #[test]
     fn codes_are_unlike_each_other_and_are_what_is_written() {
-        let mut codes: Vec<&str> = ReasonCode::ALL.iter().map(|reason| reason.code()).collect();
+        let mut codes: Vec<&str> = ReasonCode::ALL.iter().map(|reason| reason.word()).collect();
         for (reason, code) in ReasonCode::ALL.iter().zip(&codes) {
             assert_eq!(serde_json::to_value(reason).ok().as_ref().and_then(|value| value.as_str()), Some(*code));
             assert!(code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{code}");

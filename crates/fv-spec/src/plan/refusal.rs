@@ -98,15 +98,14 @@ pub struct Both {
     pub host_bytes: u64,
 }
 
-/// In what way a nearby request is smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// The most frames at the same size.
-    FewerFrames,
-    /// The largest size at the same frames, with sides in nearly the same ratio.
-    SmallerSize,
+words! {
+    /// In what way a nearby request is smaller.
+    Direction {
+        /// The most frames at the same size.
+        FewerFrames "fewer_frames",
+        /// The largest size at the same frames, with sides in nearly the same ratio.
+        SmallerSize "smaller_size",
+    }
 }
 
 /// A request that fits.
