@@ -11,6 +11,7 @@
 //! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
 //! * [`recommend`]: devices and deployments for a request.
 //! * [`question`]: a deployment on a device of which much is asked; [`largest`], [`minimum`], [`changes`], [`sweep`] ask it.
+//! * [`forecast`]: how long a request takes.
 //! * [`place`]: a workload on a device: formats and budget.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
@@ -29,6 +30,7 @@ pub mod error;
 pub mod estimate;
 pub mod evidence;
 pub mod family;
+pub mod forecast;
 pub mod heuristics;
 pub mod hunyuan_video;
 pub mod largest;

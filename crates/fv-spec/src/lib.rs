@@ -14,6 +14,7 @@ pub mod authored;
 pub mod compiled;
 pub mod estimate;
 pub mod family;
+pub mod forecast;
 pub mod plan;
 pub mod questions;
 pub mod request;

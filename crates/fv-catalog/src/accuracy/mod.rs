@@ -14,6 +14,7 @@ pub mod pipelines;
 pub mod published;
 mod published_h3;
 pub mod rows;
+pub mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 
