@@ -18,10 +18,10 @@ use fv_spec::authored::{Accumulate, Dtype};
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::Reason;
 use fv_spec::forecast::UsedRate;
-use fv_spec::plan::{AttentionBackend, GemmPath};
+use fv_spec::plan::{AttentionBackend, GemmPath, Source};
 
 use super::coefficients::Coefficients;
-use super::rates::{GIGA, Rate, RateSource, Rates, TERA, used, used_products};
+use super::rates::{GIGA, Rate, Rates, TERA, used, used_products};
 
 /// How the ids of the law's coefficients begin.
 pub const PREFIX: &str = "time-minimax_h3-freevideo-";
@@ -229,7 +229,7 @@ pub(crate) fn real(count: u128) -> f64 {
 
 /// The rate of reading weights: the device's, or else the one assumed.
 pub fn disk(rates: &Rates, law: &Law) -> Rate {
-    rates.disk.unwrap_or(Rate { value: law.disk, from: RateSource::Assumed })
+    rates.disk.unwrap_or(Rate { value: law.disk, source: Source::Assumed })
 }
 
 /// The rates that a step runs at.

@@ -6,36 +6,12 @@ use fv_spec::authored::{Accumulate, Dtype, Pcie};
 use fv_spec::compiled::Device;
 use fv_spec::estimate::Reason;
 use fv_spec::forecast::UsedRate;
+use fv_spec::plan::Source;
 
 /// Operations of a TFLOP, and bytes of a GB.
 pub const TERA: f64 = 1e12;
 /// Bytes of a GB.
 pub const GIGA: f64 = 1e9;
-
-/// Where a rate came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RateSource {
-    /// The catalog's entry of the device: a maker's figure.
-    Catalog,
-    /// Whoever asked.
-    Given,
-    /// Measured on the machine.
-    Probed,
-    /// A rule, since nobody said.
-    Assumed,
-}
-
-impl RateSource {
-    /// The word used in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Catalog => "catalog",
-            Self::Given => "given",
-            Self::Probed => "probed",
-            Self::Assumed => "assumed",
-        }
-    }
-}
 
 /// A rate with its source.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,13 +19,13 @@ pub struct Rate {
     /// TFLOP/s or GB/s.
     pub value: f64,
     /// Where it came from.
-    pub from: RateSource,
+    pub source: Source,
 }
 
 impl Rate {
     /// A rate that can be divided by: above nothing and finite.
-    pub fn new(value: f64, from: RateSource) -> Option<Self> {
-        (value.is_finite() && value > 0.0).then_some(Self { value, from })
+    pub fn new(value: f64, source: Source) -> Option<Self> {
+        (value.is_finite() && value > 0.0).then_some(Self { value, source })
     }
 }
 
@@ -75,10 +51,12 @@ pub struct Rates {
 impl Rates {
     /// Those of a device of the catalog.
     pub fn of(device: &Device) -> Self {
-        let known = |value: f64| Rate::new(value, RateSource::Catalog);
-        let dense = device.dense_tflops.iter().flatten().flat_map(|(dtype, by)| {
-            by.iter().filter_map(move |(accumulate, rate)| Some(((*dtype, *accumulate), known(rate.0)?)))
-        });
+        let known = |value: f64| Rate::new(value, Source::Catalog);
+        let dense = device
+            .dense_tflops
+            .iter()
+            .flatten()
+            .flat_map(|(dtype, by)| by.iter().filter_map(move |(accumulate, rate)| Some(((*dtype, *accumulate), known(rate.0)?))));
         Self {
             device: device.id.clone(),
             capability: device.compute_capability.clone(),
@@ -111,7 +89,7 @@ impl Rates {
     /// # Errors
     /// That neither a measurement nor the link is known.
     pub fn copies(&self, efficiency: f64) -> Result<Rate, Reason> {
-        let of_link = self.link.and_then(|link| Rate::new(link.value * efficiency, link.from));
+        let of_link = self.link.and_then(|link| Rate::new(link.value * efficiency, link.source));
         self.copies.or(of_link).ok_or_else(|| self.missing("rate of the PCI Express link"))
     }
 
@@ -159,7 +137,7 @@ fn accumulate_word(accumulate: Accumulate) -> &'static str {
 
 /// A rate for the reader.
 pub fn used(name: &str, rate: Rate, unit: &str) -> UsedRate {
-    UsedRate { name: name.to_owned(), value: rate.value, unit: unit.to_owned(), source: rate.from.word().to_owned() }
+    UsedRate { name: name.to_owned(), value: rate.value, unit: unit.to_owned(), source: rate.source.word().to_owned() }
 }
 
 /// A rate of products for the reader.
@@ -179,7 +157,7 @@ mod tests {
         assert!(rates.memory().unwrap_err().message.contains("memory bandwidth"));
         assert!(rates.copies(0.9).unwrap_err().message.contains("PCI Express"));
         for nothing in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(Rate::new(nothing, RateSource::Given), None);
+            assert_eq!(Rate::new(nothing, Source::Given), None);
         }
     }
 

@@ -4,12 +4,12 @@ use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::{Reason, StageName, Tier};
 use fv_spec::forecast::{PassTime, StageTime, TimeBasis, TimeForecast};
 use fv_spec::plan::forecast as planned;
-use fv_spec::plan::{AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, Role};
+use fv_spec::plan::{AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, Role, Source};
 
 use super::coefficients::Coefficients;
 use super::freevideo::{BLOCKS, Law, PREFIX, Rows, Step, StepRates, disk, is_hopper, real, step};
 use super::interval::Seconds;
-use super::rates::{GIGA, RateSource, Rates, TERA, used};
+use super::rates::{GIGA, Rates, TERA, used};
 use crate::minimax_h3::geometry::{audio_latents, latent_frames};
 use fv_spec::authored::{Accumulate, Dtype};
 
@@ -104,7 +104,7 @@ impl Request {
         });
         Some(Self {
             passes: passes.collect::<Option<_>>()?,
-            upscales: plan.passes.len() > 1,
+            upscales: plan.two_pass.as_ref().is_some_and(|between| between.upscale.is_some()),
             encodes: plan.encoders.iter().any(|encoder| encoder.process != EncoderProcess::Skipped),
             pin_bytes: placement.pin_bytes,
             decoder: plan.decoders.iter().find(|decoder| decoder.component == Role::Vae).map(|decoder| DecodeWork::of(plan, decoder)),
@@ -137,7 +137,7 @@ fn step_of(plan: &Plan, placement: &Placement, pass: &Pass, compute: &Compute) -
         head_group: compute.head_group.into(),
         gemm: compute.gemm,
         attention: compute.attention.window.unwrap_or(compute.attention.global),
-        slots: placement.slots,
+        slots: compute.slots,
         block_bytes: placement.block_bytes,
         pinned,
         pageable,
@@ -165,10 +165,12 @@ struct Trust {
 
 impl Trust {
     fn of(request: &Request, rates: &Rates, c: &Coefficients<'_>) -> Result<Self, Reason> {
-        let ends = |name: &str| Ok([c.positive(&format!("{name}-low"))?, c.positive(&format!("{name}-high"))?]);
-        let same_device = c.find("passes").and_then(|passes| passes.range.get("memory_bandwidth_gbps").copied()).is_some_and(
-            |[low, high]| is_hopper(rates) && rates.memory.is_some_and(|memory| (low..=high).contains(&memory.value)),
-        );
+        let ends =
+            |name: &str| -> Result<[f64; 2], Reason> { Ok([c.positive(&format!("{name}-low"))?, c.positive(&format!("{name}-high"))?]) };
+        let same_device = c
+            .find("passes")
+            .and_then(|passes| passes.range.get("memory_bandwidth_gbps").copied())
+            .is_some_and(|[low, high]| is_hopper(rates) && rates.memory.is_some_and(|memory| (low..=high).contains(&memory.value)));
         let inside = request.passes.iter().all(|(_, _, step)| {
             step.rows.video == MEASURED_ROWS
                 && step.rows.references == 0
@@ -290,7 +292,7 @@ fn others(
     if let (true, Ok(bytes)) = (request.encodes, c.value("encoder-bytes")) {
         push(StageName::Encoding, read(bytes));
     }
-    if rate.from == RateSource::Assumed && !answer.rates.iter().any(|used| used.name == "disk") {
+    if rate.source == Source::Assumed && !answer.rates.iter().any(|used| used.name == "disk") {
         answer.rates.push(used("disk", rate, "GB/s"));
     }
     let Some(work) = &request.decoder else { return };
@@ -377,11 +379,8 @@ pub fn tflop(operations: u128) -> f64 {
 pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> Option<planned::Forecast> {
     let answer = forecast(&Request::of(plan)?, rates, rules);
     let sampling = answer.stages.iter().find(|stage| stage.name == StageName::Denoising)?;
-    let interval = |time: fv_spec::forecast::TimeInterval| planned::Interval {
-        low_ns: time.low_ns,
-        value_ns: time.value_ns,
-        high_ns: time.high_ns,
-    };
+    let interval =
+        |time: fv_spec::forecast::TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
     let (basis, coverage) = match sampling.basis {
         TimeBasis::Measured => ("the published capacity grid of one H200", planned::Coverage::Measured),
         TimeBasis::Extrapolated => ("the published capacity grid of one H200, outside its range", planned::Coverage::Extrapolated),
@@ -394,7 +393,11 @@ pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> Option<planned:
     Some(planned::Forecast {
         basis: basis.to_owned(),
         coverage,
-        passes: answer.passes.iter().map(|pass| planned::PassTime { name: pass.name.clone(), steps: pass.steps, step: interval(pass.step) }).collect(),
+        passes: answer
+            .passes
+            .iter()
+            .map(|pass| planned::PassTime { name: pass.name.clone(), steps: pass.steps, step: interval(pass.step) })
+            .collect(),
         stages: answer.stages.iter().map(|stage| planned::StageTime { name: stage.name, time: interval(stage.time) }).collect(),
         request: answer.request.map(interval),
         notes,
@@ -404,11 +407,5 @@ pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> Option<planned:
 /// The rows of a canvas: for questions that have no plan.
 pub fn rows(height: u32, width: u32, frames: u32, text: u32) -> Rows {
     let frame = u64::from(height / 32) * u64::from(width / 32);
-    Rows {
-        video: latent_frames(frames.into()) * frame,
-        frame,
-        references: 0,
-        text: text.into(),
-        audio: 2 * audio_latents(frames.into()),
-    }
+    Rows { video: latent_frames(frames.into()) * frame, frame, references: 0, text: text.into(), audio: 2 * audio_latents(frames.into()) }
 }
