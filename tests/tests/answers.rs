@@ -327,6 +327,7 @@ fn recommended() {
         budget_bytes: Some(budget * MIB),
         runs: Vec::new(),
         reasons: codes.iter().map(|code| Reason::new(code, format!("a sentence about {hardware}"))).collect(),
+        time: None,
     };
     let found = Recommendations {
         measured: vec![place("card-24gb", None, 13_000, 24_564, &["completed-run"])],

@@ -11,12 +11,15 @@ use fv_spec::estimate::{
     Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage,
     StageName, StagePeak, Summary, Tier, VERSION, Verdict,
 };
+use fv_spec::forecast::TimeForecast;
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Budget, in_gib};
 use crate::caching::Config;
 use crate::error::InputError;
 use crate::family;
+use crate::forecast::rates::Rates;
+use crate::forecast::workload::Question as Timed;
 use crate::modules::weights_only;
 use crate::program::{Alive, Model as Allocator, Program, Runs, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
@@ -238,6 +241,12 @@ impl Workload {
         Summary { status: outcome.overall, stages, margin_bytes }
     }
 
+    /// How long the request takes on a device of these rates. Model and deployment are those that were evaluated.
+    pub fn forecast(&self, model: &Model, example: &Example, rates: &Rates, rules: &RulesFile) -> TimeForecast {
+        let question = Timed { model, example, settings: &self.settings, request: &self.request, rules };
+        question.forecast(rates)
+    }
+
     /// The whole estimate. The workload must have been evaluated with details.
     pub fn estimate(&self, hardware: Option<&str>, budget: &Budget) -> Estimate {
         let outcome = self.outcome(budget);
@@ -273,6 +282,7 @@ impl Workload {
             settings: self.settings.reported.clone(),
             coverage,
             notes,
+            forecast: None,
         }
     }
 

@@ -112,6 +112,38 @@ pub struct TimeForecast {
     pub cost: Option<Cost>,
 }
 
+/// The same in short, for lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TimeSummary {
+    /// One step, of the last pass.
+    pub step: TimeInterval,
+    /// The stages that there is a figure for, together.
+    pub request: TimeInterval,
+    /// What the steps' time rests on.
+    pub basis: TimeBasis,
+    /// What the sum does not hold.
+    pub leaves_out: Vec<String>,
+    /// What it costs, where a price was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+impl TimeForecast {
+    /// The forecast in short; nothing where there is no figure for the steps.
+    pub fn summary(&self) -> Option<TimeSummary> {
+        let basis = self.stages.iter().find(|stage| stage.name == StageName::Denoising)?.basis;
+        Some(TimeSummary {
+            step: self.passes.last()?.step,
+            request: self.request?,
+            basis,
+            leaves_out: self.leaves_out.clone(),
+            cost: self.cost.clone(),
+        })
+    }
+}
+
 /// What one video costs on a rented device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

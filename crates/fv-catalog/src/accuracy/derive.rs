@@ -2,6 +2,7 @@
 
 use fv_data::Catalog;
 use fv_estimate::family;
+use fv_estimate::forecast::operations::Operations;
 pub use fv_estimate::modules::standalone::Why;
 use fv_estimate::modules::standalone::{Asked, ComponentPeaks, peaks};
 use fv_estimate::spread::Work;
@@ -20,6 +21,8 @@ pub struct Derived {
     pub component: String,
     /// Its peaks.
     pub peaks: ComponentPeaks,
+    /// What the pass computes, where that is counted.
+    pub operations: Option<Operations>,
     /// What the memory comes from.
     pub work: Work,
     /// Rows of one geometry are left out together when fits are judged.
@@ -106,6 +109,7 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
         family: family.id(),
         component: component.component.clone(),
         peaks: peaks(&*pass).ok_or_else(too_large)?,
+        operations: pass.operations(),
         work: if matches!(role, Role::Vae | Role::AudioVae) { Work::Vae } else { Work::Plain },
         geometry: key.join("x"),
         video: case.video().map(|[height, width, frames]| [height * width, frames, batch]),

@@ -112,7 +112,7 @@ pub fn coefficients(rows: &[Judged], family: &str, errors: &BTreeMap<Work, [f64;
 }
 
 /// `2-5, 9`.
-fn spans(lines: &[usize]) -> String {
+pub(crate) fn spans(lines: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for line in lines {
         match parts.last_mut() {

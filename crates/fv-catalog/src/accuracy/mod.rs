@@ -10,6 +10,7 @@ pub mod case;
 pub mod derive;
 pub mod fit;
 pub mod page;
+pub mod passes;
 pub mod pipelines;
 pub mod published;
 mod published_h3;

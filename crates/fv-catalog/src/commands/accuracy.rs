@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use fv_catalog::{
-    accuracy::{Accuracy, page, times},
+    accuracy::{Accuracy, page, passes, times},
     output::Format,
     sources, write,
 };
@@ -56,7 +56,10 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
     };
     if arguments.fit {
         let times = times::file(&catalog).map_err(Stop::Usage)?;
-        return fit(context, accuracy.fitted().into_iter().chain([times]));
+        let rows = passes::timed(&catalog, &accuracy.rows).map_err(Stop::Usage)?;
+        let common = passes::common(&catalog).map_err(Stop::Usage)?;
+        let passes = passes::files(&rows, &passes::fit_all(&rows, &common));
+        return fit(context, accuracy.fitted().into_iter().chain([times]).chain(passes));
     }
     let page = page::markdown(&accuracy);
     if arguments.check && arguments.rows.is_empty() {

@@ -3,25 +3,29 @@
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use fv_catalog::{sources, yaml::short};
+use fv_catalog::{prices, sources, yaml::short};
 use fv_data::Store;
 use fv_estimate::{
     budget::{Asked, Budget},
     device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes},
     error::{InputError, quoted},
     estimate::Workload,
+    forecast::{cost::Price, rates::Rates},
     place,
     resolve::Overrides,
 };
 use fv_spec::{
     authored::{DeviceKind, Runtime},
     compiled::{Device, Example, Model, RulesFile},
+    forecast::TimeForecast,
     request::PartialRequest,
 };
 use serde_json::Value;
 
 use crate::cli::{Context, Origin, Stop};
 
+/// A price file is a few hundred lines.
+const MAX_PRICE_BYTES: u64 = 4 << 20;
 /// A description of a device is a few lines.
 const MAX_DEVICE_BYTES: u64 = 1 << 20;
 
@@ -279,6 +283,44 @@ impl Devices {
         let most = self.max_memory_gib.map(|gib| format!("--max-memory-gib {gib}"));
         only.chain(kind).chain(vendor).chain(least).chain(most).collect()
     }
+}
+
+/// Prices of devices.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PriceArgs {
+    /// What an hour of each device costs, as CSV: hardware, currency, price_per_hour, source, date. Adds cost for each video
+    #[arg(long, value_name = "FILE.csv", help_heading = "Device")]
+    prices: Option<PathBuf>,
+}
+
+impl PriceArgs {
+    /// The prices, by device.
+    pub(crate) fn read(&self, store: &Store) -> Result<BTreeMap<String, Price>, Stop> {
+        let Some(path) = &self.prices else { return Ok(BTreeMap::new()) };
+        let shown = path.display().to_string();
+        let bytes = sources::bytes(path, MAX_PRICE_BYTES).map_err(|(_, why)| Stop::Usage(format!("{shown}: {why}")))?;
+        let text = String::from_utf8(bytes).map_err(|_| Stop::Usage(format!("{shown}: not UTF-8 text")))?;
+        let known: Vec<String> = store.devices()?.into_iter().map(|device| device.id).collect();
+        let resolve = |name: &str| store.device(name).ok().flatten().map(|device| device.id);
+        let prices = prices::read(&shown, &text, resolve, &known).map_err(|errors| Stop::Usage(errors.join("\nerror: ")))?;
+        Ok(prices.into_iter().map(|price| (price.hardware.clone(), price)).collect())
+    }
+}
+
+/// How long a workload takes on a device, and what that costs where its price is known. A partition's rates are not those of the
+/// whole device, and are not known.
+pub(crate) fn timed(
+    workload: &Workload,
+    (model, example, rules): (&Model, &Example, &RulesFile),
+    device: &DeviceSpec,
+    partition: Option<&str>,
+    prices: &BTreeMap<String, Price>,
+) -> TimeForecast {
+    let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
+    let mut forecast = workload.forecast(model, example, part.as_ref().unwrap_or(&device.rates), rules);
+    let price = prices.get(&device.id).filter(|_| partition.is_none());
+    forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
+    forecast
 }
 
 /// The engine of a deployment.

@@ -1,6 +1,6 @@
 //! `estimate`, `explain`, `match`, `assess` and `recommend`.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use clap::Args;
 use fv_catalog::output::Format;
@@ -27,7 +27,7 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::ask::{Devices, Evaluated, Limits, On, Place, Work, evaluate, is_unified, models, needed, refused};
+use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, models, needed, refused, timed};
 use crate::cli::{Context, Done, Stop, width};
 
 /// `estimate` and `explain`.
@@ -84,6 +84,8 @@ pub(crate) struct RecommendArgs {
     partitions: bool,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    prices: PriceArgs,
     /// Lines of each list; without it 10 for people and all as JSON
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     limit: Option<usize>,
@@ -113,6 +115,7 @@ struct Asked {
     example: usize,
     place: Place,
     evaluated: Evaluated,
+    rules: RulesFile,
 }
 
 impl Asked {
@@ -124,9 +127,10 @@ impl Asked {
         let example = work.example(&model)?;
         let place = on.find(&store)?;
         work.asks.sound()?;
-        let evaluated = evaluate(&model, example, work, &place, &store.rules()?)?;
+        let rules = store.rules()?;
+        let evaluated = evaluate(&model, example, work, &place, &rules)?;
         let example = model.examples.iter().position(|other| other.id == example.id).unwrap_or_default();
-        Ok(Self { model, example, place, evaluated })
+        Ok(Self { model, example, place, evaluated, rules })
     }
 
     fn example(&self) -> &Example {
@@ -139,8 +143,12 @@ impl Asked {
 
     fn estimate(&self) -> Result<Estimate, Stop> {
         let Evaluated { workload, budget } = &self.evaluated;
-        let estimate = workload.estimate(self.place.device.as_ref().map(|device| device.id.as_str()), budget);
+        let mut estimate = workload.estimate(self.place.device.as_ref().map(|device| device.id.as_str()), budget);
         bounded(&estimate)?;
+        if let Some(device) = &self.place.device {
+            let about = (&self.model, self.example(), &self.rules);
+            estimate.forecast = Some(timed(workload, about, device, self.place.asked.partition.as_deref(), &BTreeMap::new()));
+        }
         Ok(estimate)
     }
 
@@ -184,7 +192,7 @@ fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, rev
         revisions: WantedRevisions {
             runtime: revisions.runtime_revision.clone(),
             model: revisions.model_revision.clone(),
-            components: std::collections::BTreeMap::new(),
+            components: BTreeMap::new(),
         },
         synthetic_weights: false,
         execution: None,
@@ -267,6 +275,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     let mut errors = Vec::new();
     let devices = arguments.devices.find(&store, &mut errors)?;
     work.asks.sound()?;
+    let prices = arguments.prices.read(&store)?;
     let limits = arguments.limits.asked(&mut errors);
     // Limits are wrong or right for all devices alike, and without one.
     errors.extend(place::offer(None, &limits, Runtime::FvRun, &rules).err().into_iter().flatten());
@@ -300,7 +309,8 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
                     let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
                     let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
                     place::check_device(&mut budget, device, &workload.settings);
-                    let estimate = workload.estimate(Some(&device.id), &budget);
+                    let mut estimate = workload.estimate(Some(&device.id), &budget);
+                    estimate.forecast = Some(timed(workload, (model, example, &rules), device, partition, &prices));
                     bounded(&estimate)?;
                     query.hardware = Some(device.id.clone());
                     query.partition = partition.map(str::to_owned);

@@ -1,6 +1,6 @@
 //! `largest`, `minimum` and `compare`.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use clap::Args;
 use fv_catalog::output::Format;
@@ -8,6 +8,7 @@ use fv_estimate::{
     budget,
     device::DeviceSpec,
     error::InputError,
+    forecast::cost::Price,
     largest::{Answer, Wanted, largest as find_largest},
     minimum::minimum as find_minimum,
     question::Question,
@@ -23,7 +24,9 @@ use fv_spec::{
 };
 use rayon::prelude::*;
 
-use super::ask::{Asks, Devices, Limits, On, Place, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused};
+use super::ask::{
+    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused, timed,
+};
 use super::estimate::required;
 use crate::cli::{Context, Done, Stop, width};
 
@@ -79,6 +82,8 @@ pub(crate) struct CompareArgs {
     asks: Asks,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    prices: PriceArgs,
     /// Exit 1 unless something fits
     #[arg(long)]
     require_fit: bool,
@@ -216,10 +221,11 @@ pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
         return Err(refused(errors));
     }
     let rules = store.rules()?;
+    let prices = arguments.prices.read(&store)?;
     let mut result = Comparison { version: VERSION, rows: Vec::new() };
     let mut refusals = Vec::new();
     for (model, example) in &asked {
-        match rows(model, example, &devices, &arguments.asks, &limits, &rules) {
+        match rows(model, example, &devices, &arguments.asks, &limits, &rules, &prices) {
             Ok(rows) => result.rows.extend(rows),
             Err(wrong) => refusals.push((*model, *example, wrong)),
         }
@@ -269,6 +275,7 @@ fn rows(
     asks: &Asks,
     limits: &budget::Asked,
     rules: &RulesFile,
+    prices: &BTreeMap<String, Price>,
 ) -> Result<Vec<Compared>, Vec<InputError>> {
     let mut found = Vec::new();
     for device in devices {
@@ -290,6 +297,7 @@ fn rows(
             margin_bytes: summary.margin_bytes,
             host: estimate.host,
             reasons: estimate.reasons,
+            time: timed(&workload, (model, example, rules), device, limits.partition.as_deref(), prices).summary(),
         });
     }
     Ok(found)

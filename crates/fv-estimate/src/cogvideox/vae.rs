@@ -5,6 +5,7 @@
 //! time, three the first time where their number is odd. Causal convolutions keep the end of their input as a cache for the
 //! next time; those over single positions keep all of it. The caches of the time before go when the new ones are complete.
 
+use crate::forecast::operations::Decoder;
 use crate::modules::maps::{Map, convolution_workspace, spans};
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::residency::Streams;
@@ -33,6 +34,9 @@ sites! { "cogvideox.vae.output":
     DECODED "decoded video" Output;
     TILE "decoded tile" Output;
 }
+
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: 21_600_000, each: 18_540_000 };
 
 /// Channels of a latent.
 pub const LATENT_CHANNELS: u64 = 16;

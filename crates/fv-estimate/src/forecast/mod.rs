@@ -9,7 +9,11 @@
 //! every target.
 
 pub mod coefficients;
+pub mod cost;
 pub mod freevideo;
 pub mod interval;
+pub mod operations;
 pub mod rates;
 pub mod request;
+pub mod roofline;
+pub mod workload;

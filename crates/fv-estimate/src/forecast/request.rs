@@ -10,6 +10,7 @@ use super::coefficients::Coefficients;
 use super::freevideo::{BLOCKS, Law, PREFIX, Rows, Step, StepRates, disk, is_hopper, real, step};
 use super::interval::Seconds;
 use super::rates::{GIGA, Rates, TERA, used};
+use super::workload::sum;
 use crate::minimax_h3::geometry::{audio_latents, latent_frames};
 use fv_spec::authored::{Accumulate, Dtype};
 
@@ -340,18 +341,7 @@ fn finish(request: &Request, answer: &mut TimeForecast) {
     answer.stages.sort_by_key(|stage| stage.name);
     let has = |answer: &TimeForecast, name: StageName| answer.stages.iter().any(|stage| stage.name == name);
     if has(answer, StageName::Denoising) {
-        let mut sum = fv_spec::forecast::TimeInterval::default();
-        for stage in &answer.stages {
-            sum.low_ns += stage.time.low_ns;
-            sum.value_ns += stage.time.value_ns;
-            sum.high_ns += stage.time.high_ns;
-        }
-        let most = (1 << 53) - 1;
-        answer.request = Some(fv_spec::forecast::TimeInterval {
-            low_ns: sum.low_ns.min(most),
-            value_ns: sum.value_ns.min(most),
-            high_ns: sum.high_ns.min(most),
-        });
+        answer.request = Some(sum(answer.stages.iter().map(|stage| stage.time)));
     }
     for name in StageName::ALL {
         let wanted = name != StageName::Encoding || request.encodes;

@@ -7,6 +7,7 @@
 use fv_spec::compiled::ExpandedComponent;
 
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::tiles::{pieces, runs};
@@ -37,6 +38,14 @@ sites! { "hunyuan_video.vae.output":
     LATENT "latent" Activation;
     TILE "decoded tile" Output;
     DECODED "decoded video" Output;
+}
+
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: -34_900_000, each: 24_690_000 };
+
+/// Height, width and frames of what a latent decodes to.
+pub fn pixels(latent: &Latent) -> [u64; 3] {
+    [latent.height * SPATIAL, latent.width * SPATIAL, latent.frames.saturating_sub(1) * TEMPORAL + 1]
 }
 
 /// Widths of the levels, from the pixels to the latent (`block_out_channels`).

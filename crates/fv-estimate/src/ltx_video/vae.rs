@@ -5,6 +5,7 @@
 //! wide at the last level. Version 0.9.5 has other widths, folds space and time into channels on its way down, adds the input to
 //! what upsampling makes of it, and scales and shifts normed features by a timestep.
 
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
 use crate::modules::maps::{Map, convolution_workspace, reduction_buffer, spans};
 use crate::modules::parameter::{Parameter, plain};
@@ -80,6 +81,11 @@ enum Down {
 type Up = (u64, bool, u64);
 
 impl Vae {
+    /// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+    pub fn decoder(&self) -> Decoder {
+        if self.timestep() { Decoder { first: 2_900_000, each: 1_252_000 } } else { Decoder { first: 1_740_000, each: 865_200 } }
+    }
+
     /// The VAE of so many parameters.
     pub fn of(parameters: u64) -> Result<Self, String> {
         [Self::V090, Self::V095]

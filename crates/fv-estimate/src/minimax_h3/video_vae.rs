@@ -8,6 +8,7 @@
 
 use super::geometry::{LATENT, Latent, SPATIAL, Vae};
 use super::weights::{FFN, LEVELS, PATCH, REGISTERS, WIDTH};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
@@ -122,6 +123,27 @@ impl Split {
 }
 
 impl Coder {
+    /// Operations of decoding: every block's layers for the rows of each tile of each clip, and attention within a tile.
+    pub fn operations(&self, latent: Latent) -> Operations {
+        let [rows, columns] = self.tiles(latent.height * SPATIAL, latent.width * SPATIAL);
+        let tiles = (rows.count() * columns.count()) as u64;
+        let clips = latent.frames.saturating_sub(2) / STEP;
+        let one = (rows.length / SPATIAL) * (columns.length / SPATIAL) * WINDOW + REGISTERS;
+        Blocks {
+            count: self.vae.layers,
+            batch: latent.batch * clips.max(1) * tiles,
+            rows: one,
+            weights: 4 * WIDTH * WIDTH + 3 * WIDTH * 4 * WIDTH,
+            other_rows: 0,
+            other_weights: 0,
+            keys: one,
+            queries: one,
+            inner: WIDTH,
+            hidden: WIDTH,
+        }
+        .operations(self.act)
+    }
+
     /// The type of the encoder and of the pixels that it is given.
     fn encoder(&self) -> u64 {
         if self.keep_fp32 { FP32 } else { self.act }

@@ -7,6 +7,7 @@
 use fv_spec::compiled::ExpandedComponent;
 
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::tiles::{pieces, runs};
@@ -38,6 +39,14 @@ sites! { "mochi.vae.resample":
 sites! { "mochi.vae.output":
     TILE "decoded tile" Output;
     DECODED "decoded video" Output;
+}
+
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: 94_830_000, each: 15_805_000 };
+
+/// Height, width and frames of what a latent decodes to.
+pub fn pixels(latent: &Latent) -> [u64; 3] {
+    [latent.height * SPATIAL, latent.width * SPATIAL, latent.frames.saturating_sub(1) * TEMPORAL + 1]
 }
 
 /// The decoder's levels, from the latent to the pixels: width, residual blocks, and how much the level after it is longer and wider.

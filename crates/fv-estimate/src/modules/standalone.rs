@@ -10,6 +10,7 @@ use super::parameter::Weights;
 use super::residency::{self, Streams, bias_workspace, load_alone, product_workspace};
 use super::{FP32, bytes_of, transformers_text};
 use crate::caching::Config;
+use crate::forecast::operations::Operations;
 use crate::pinned;
 use crate::program::{Builder, Model, Program, Sampling, Tensor, sites};
 use crate::settings::Placement;
@@ -106,6 +107,10 @@ pub trait Pass {
     fn libraries(&self) -> Libraries;
     /// Its inputs, in the order in which they are made.
     fn inputs(&self) -> Vec<Input>;
+    /// What the forward pass computes, where that is counted.
+    fn operations(&self) -> Option<Operations> {
+        None
+    }
     /// The forward pass; the result is its output.
     fn run(&self, p: &mut Builder, streams: &mut Streams) -> Tensor;
 }

@@ -11,6 +11,7 @@ mod advice;
 mod needs;
 mod questions;
 mod text;
+mod times;
 
 pub use advice::{Asked, assessment, evidence, recommendations};
 pub use needs::{estimate, explanation};

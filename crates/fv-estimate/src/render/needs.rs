@@ -5,6 +5,7 @@ use fv_spec::estimate::{Buffer, BufferKind, Estimate, Explanation, Heuristic, In
 use serde_json::Value;
 
 use super::text::{Line, Text, Tone, cut};
+use super::times;
 use super::{Names, alive, bounded, device, gib, highest, host, least, margin, number, request, saturated, tone, while_doing, word};
 use crate::heuristics::{FEATURE_CACHE, OUTPUT_BUFFERS};
 
@@ -27,6 +28,9 @@ pub(super) fn body(text: &mut Text, estimate: &Estimate, width: usize) {
     facts(text, estimate, width);
     stages(text, estimate, width);
     largest(text, estimate, width);
+    if let Some(found) = &estimate.forecast {
+        times::forecast(text, found, width);
+    }
     remarks(text, estimate, width);
 }
 
@@ -40,6 +44,9 @@ pub fn explanation(explanation: &Explanation, names: &Names<'_>, width: usize) -
     stages(&mut text, estimate, width);
     for stage in &estimate.stages {
         whole_stage(&mut text, stage, width);
+    }
+    if let Some(found) = &estimate.forecast {
+        times::forecast(&mut text, found, width);
     }
     settings(&mut text, estimate, width);
     remarks(&mut text, estimate, width);

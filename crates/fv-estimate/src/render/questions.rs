@@ -7,6 +7,7 @@ use fv_spec::questions::{
 
 use super::needs::{first_reason, reasons};
 use super::text::{Line, Text, Tone, cut};
+use super::times;
 use super::{Names, bounded, gib, number, request, tone, while_doing, word};
 
 /// Changes that are listed.
@@ -442,10 +443,13 @@ fn table(text: &mut Text, rows: &[Compared]) {
     let deployment = widest("model", &|row| row.model.chars().count());
     let hardware = deployment + widest("deployment", &|row| row.deployment.chars().count());
     let verdict = hardware + widest("device", &|row| row.hardware.chars().count());
-    let columns: Vec<usize> = (1..=7).map(|n| verdict + 12 + n * 11).collect();
+    let timed = rows.iter().any(|row| row.time.is_some());
+    let priced = rows.iter().filter_map(|row| row.time.as_ref()).any(|time| time.cost.is_some());
+    let columns: Vec<usize> = (1..=9).map(|n| verdict + 12 + n * 11).collect();
     let header = Line::new().quiet("model").pad(deployment).quiet("deployment").pad(hardware).quiet("device").pad(verdict).quiet("verdict");
     let titles = ["load", "encoding", "denoising", "decoding", "budget", "margin", "host"];
-    text.line(titles.iter().zip(&columns).fold(header, |line, (title, column)| line.right(Tone::Quiet, title, *column)));
+    let titles = titles.into_iter().chain(timed.then_some("time")).chain(priced.then_some("cost"));
+    text.line(titles.zip(&columns).fold(header, |line, (title, column)| line.right(Tone::Quiet, title, *column)));
     for row in rows {
         let line = Line::new().plain(&row.model).pad(deployment).plain(&row.deployment).pad(hardware);
         let line = line.plain(&row.hardware).pad(verdict).add(tone(row.status), word(row.status));
@@ -455,6 +459,8 @@ fn table(text: &mut Text, rows: &[Compared]) {
             .margin_bytes
             .map_or_else(|| "-".to_owned(), |margin| format!("{}{}", if margin < 0 { "-" } else { "" }, number(margin.unsigned_abs())));
         let cells = StageName::ALL.map(stage).into_iter().chain([size(row.budget_bytes), margin, size(row.host.required_bytes)]);
+        let time = timed.then(|| times::cell(row.time.as_ref())).into_iter();
+        let cells = cells.chain(time).chain(priced.then(|| times::cost_cell(row.time.as_ref())));
         text.line(cells.zip(&columns).fold(line, |line, (cell, column)| line.right(Tone::Plain, &cell, *column)));
     }
     text.line(Line::new().quiet("GiB: the device peak of each stage, the budget, what is left of it at worst, host memory"));
