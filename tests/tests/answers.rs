@@ -101,6 +101,7 @@ fn estimate(status: Verdict) -> Estimate {
         ],
         coverage: Coverage { rules: vec!["wan x diffusers".to_owned()], ..Coverage::default() },
         notes: vec!["without effect with diffusers: generator.engine.compile.enabled, generator.engine.offload.dit, and others".to_owned()],
+        forecast: None,
     }
 }
 

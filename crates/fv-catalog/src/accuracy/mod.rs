@@ -14,8 +14,10 @@ pub mod passes;
 pub mod pipelines;
 pub mod published;
 mod published_h3;
+pub mod published_times;
 pub mod rows;
 pub mod times;
+pub mod times_page;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -274,6 +276,8 @@ pub struct Recorded {
     pub pipelines: Vec<pipelines::StageRow>,
     /// Published rows.
     pub published: Vec<published::Published>,
+    /// Forecasts of time, or what the catalog lacks for them.
+    pub times: Result<times_page::Times, String>,
 }
 
 impl Accuracy {
@@ -334,7 +338,8 @@ impl Accuracy {
             return Err(format!("{}: {}", finding.file.path, finding.message));
         }
         let (left_out, left_out_errors) = accuracy.leave_out();
-        accuracy.recorded = Some(Recorded { left_out, left_out_errors, caps: caps?, pipelines: pipelines?, published: published? });
+        let times = times_page::Times::of(catalog, &accuracy.rows);
+        accuracy.recorded = Some(Recorded { left_out, left_out_errors, caps: caps?, pipelines: pipelines?, published: published?, times });
         Ok(accuracy)
     }
 

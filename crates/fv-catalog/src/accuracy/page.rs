@@ -164,6 +164,12 @@ pub fn markdown(accuracy: &Accuracy) -> String {
         caps(&mut text, recorded);
         pipelines(&mut text, recorded);
         published(&mut text, recorded);
+        match &recorded.times {
+            Ok(times) => text.push_str(&times.markdown()),
+            Err(why) => {
+                let _ = write!(text, "\n## Times\n\nNo figures: {why}.\n");
+            }
+        }
     }
     rows(&mut text, accuracy);
     text.push_str(LIMITS);

@@ -6,7 +6,7 @@ use fv_data::Catalog;
 use fv_estimate::forecast::coefficients::Coefficients;
 use fv_estimate::forecast::operations::Operations;
 use fv_estimate::forecast::rates::{Rates, TERA};
-use fv_estimate::forecast::roofline::{self, Kind, PREFIX, Shares, dense, parts, prefix};
+use fv_estimate::forecast::roofline::{Kind, PREFIX, Shares, dense, parts, prefix};
 use fv_spec::authored::{Coefficient, Runtime};
 
 use super::{DEVICE, FACTS, FAMILIES, FITTED, Judged};
@@ -106,11 +106,11 @@ pub fn error(timed: &Timed, shares: &Shares) -> f64 {
 }
 
 /// The shares that fit `rows` best: least squares of relative errors, of which large ones count less.
-fn fit<'a>(rows: impl Iterator<Item = &'a Timed> + Clone, kind: Kind, common: &Shares) -> Shares {
+fn fit(rows: &[&Timed], kind: Kind, common: &Shares) -> Shares {
     let mut shares = *common;
     for _ in 0..ROUNDS {
         let [mut aa, mut am, mut mm, mut a, mut m] = [0.0; 5];
-        for row in rows.clone() {
+        for row in rows {
             let e = error(row, &shares) / ROBUST;
             let weight = 1.0 / (1.0 + e * e).sqrt();
             let [products, attention, moved] = row.parts.map(|part| part / row.seconds);
@@ -148,10 +148,12 @@ pub fn fit_all(rows: &[Timed], common: &Shares) -> BTreeMap<(&'static str, Kind)
     let keys: BTreeSet<(&'static str, Kind)> = rows.iter().filter(|row| row.fitted).map(|row| (row.family, row.kind)).collect();
     let one = |(family, kind): (&'static str, Kind)| {
         let own = |row: &&Timed| row.fitted && row.family == family && row.kind == kind;
-        let shares = fit(rows.iter().filter(own), kind, common);
+        let all: Vec<&Timed> = rows.iter().filter(own).collect();
+        let shares = fit(&all, kind, common);
         let mut without: BTreeMap<&str, Shares> = BTreeMap::new();
-        for geometry in rows.iter().filter(own).map(|row| row.geometry.as_str()).collect::<BTreeSet<_>>() {
-            without.insert(geometry, fit(rows.iter().filter(own).filter(|row| row.geometry != geometry), kind, common));
+        for geometry in all.iter().map(|row| row.geometry.as_str()).collect::<BTreeSet<_>>() {
+            let others: Vec<&Timed> = all.iter().copied().filter(|row| row.geometry != geometry).collect();
+            without.insert(geometry, fit(&others, kind, common));
         }
         let errors = rows.iter().enumerate().filter(|(_, row)| own(row));
         let errors = errors.map(|(i, row)| (i, [error(row, &shares), error(row, without.get(row.geometry.as_str()).unwrap_or(&shares))]));
@@ -214,9 +216,4 @@ pub fn files(rows: &[Timed], fits: &BTreeMap<(&'static str, Kind), PassFit>) -> 
     let head = "# Written by `fv-catalog accuracy --fit`; do not edit. The law of docs/forecast.md for passes of this family.\n\
                 # leave_one_out_error is the largest relative error of a row whose geometry was left out of the fit.\n\n";
     files.into_iter().map(|(family, c)| (format!("rules/time-{family}-diffusers.yaml"), super::fit::yaml_with(&c, head))).collect()
-}
-
-/// The catalog's shares of a family, for reports.
-pub fn catalog_shares(catalog: &Catalog, family: &str, kind: Kind) -> Option<Shares> {
-    roofline::Law::of(&catalog.rules, family, kind).ok().map(|law| law.shares)
 }

@@ -288,7 +288,7 @@ impl Devices {
 /// Prices of devices.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PriceArgs {
-    /// What an hour of each device costs, as CSV: hardware, currency, price_per_hour, source, date. Adds cost for each video
+    /// What an hour of each device costs, as CSV: hardware, currency, `price_per_hour`, source, date. Adds cost for each video
     #[arg(long, value_name = "FILE.csv", help_heading = "Device")]
     prices: Option<PathBuf>,
 }

@@ -65,7 +65,6 @@ impl Rows {
 
 /// What of a plan decides how long a step takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
 pub struct Step {
     /// The packed sequence.
     pub rows: Rows,

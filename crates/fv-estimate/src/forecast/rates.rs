@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_and_rates_of_nothing_are_missing() {
         let rates = Rates { device: "a-card".to_owned(), ..Rates::default() };
-        let message = rates.products(Dtype::Int8, Accumulate::Int32).unwrap_err().message;
+        let message = rates.products(Dtype::Int8, Accumulate::Int32).expect_err("missing").message;
         assert_eq!(message, "the dense rate of int8 with int32 accumulation of a-card is not known");
-        assert!(rates.memory().unwrap_err().message.contains("memory bandwidth"));
-        assert!(rates.copies(0.9).unwrap_err().message.contains("PCI Express"));
+        assert!(rates.memory().expect_err("missing").message.contains("memory bandwidth"));
+        assert!(rates.copies(0.9).expect_err("missing").message.contains("PCI Express"));
         for nothing in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(Rate::new(nothing, Source::Given), None);
         }

@@ -233,19 +233,22 @@ fn sampling(request: &Request, rates: &Rates, law: &Law, trust: &Trust, ranges: 
             }
         };
         let ends = trust.ends[usize::from(one.disk > 0)];
-        let value = step(one, &found, law).total();
-        let mut seconds = Seconds::within(value, ends);
+        let parts = step(one, &found, law);
+        let mut seconds = Seconds::within(parts.total(), ends);
+        if trust.basis != TimeBasis::Measured {
+            // Where computing takes longer than on the measured device, it may hide what is moved to host memory and back.
+            let computing = parts.products + parts.attention + parts.passes;
+            seconds.low = seconds.low.min((parts.total() - parts.staging.min(computing)) * ends[0]);
+        }
         // Of the measured host the assumed rate is the measured one.
-        if one.disk > 0 && trust.basis != TimeBasis::Measured {
-            if let Some([slow, fast]) = ranges {
-                let at = |rate: f64| {
-                    let mut other = found;
-                    other.disk.value = rate;
-                    step(one, &other, law).total()
-                };
-                seconds.low = seconds.low.min(at(fast) * ends[0]);
-                seconds.high = seconds.high.max(at(slow) * ends[1]);
-            }
+        if let (true, Some([slow, fast])) = (one.disk > 0 && trust.basis != TimeBasis::Measured, ranges) {
+            let at = |rate: f64| {
+                let mut other = found;
+                other.disk.value = rate;
+                step(one, &other, law).total()
+            };
+            seconds.low = seconds.low.min(at(fast) * ends[0]);
+            seconds.high = seconds.high.max(at(slow) * ends[1]);
         }
         all = all.plus(seconds.times(f64::from(*steps)));
         operations = operations.max(one.products().saturating_add(one.attention()));

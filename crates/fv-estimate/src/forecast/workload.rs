@@ -151,9 +151,11 @@ impl Question<'_> {
     fn decoding(&self, rates: &Rates, answer: &mut TimeForecast) -> Result<(), Vec<Reason>> {
         let law = Law::of(self.rules, &self.model.memory_rules, Kind::Decode).map_err(|reason| vec![reason])?;
         let role = Role::Vae;
-        let component = self.component(role)?;
         let asked = Asked { tiled: self.settings.tiling.is_some(), ..self.asked("decode", role) };
-        let operations = self.operations(component, role, &asked)?;
+        let own = self.operations(self.component(role)?, role, &asked);
+        // A deployment that loads the decoder alone decodes as those do that load both halves.
+        let mut others = self.model.examples.iter().filter_map(|example| example.components.get(&role));
+        let operations = own.or_else(|missing| others.find_map(|one| self.operations(one, role, &asked).ok()).ok_or(missing))?;
         let (value, used_rates) = seconds(&operations, rates, &law.shares)?;
         add_rates(answer, used_rates);
         let usual = self.settings.runtime == Runtime::Diffusers;

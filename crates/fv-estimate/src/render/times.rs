@@ -102,4 +102,39 @@ mod tests {
         assert_eq!(duration(7_200_000_000_000), "2.00 h");
         assert!(duration(u64::MAX).ends_with(" h"));
     }
+
+    #[test]
+    fn a_forecast_in_words() {
+        use fv_spec::estimate::{Reason, StageName};
+        use fv_spec::forecast::{PassTime, StageTime};
+
+        let time = |seconds: u64| TimeInterval {
+            low_ns: seconds * 900_000_000,
+            value_ns: seconds * 1_000_000_000,
+            high_ns: seconds * 2_000_000_000,
+        };
+        let found = TimeForecast {
+            passes: vec![PassTime { name: "only".into(), steps: 8, step: time(9) }],
+            stages: vec![StageTime { name: StageName::Denoising, time: time(72), basis: TimeBasis::Scaled }],
+            request: Some(time(72)),
+            leaves_out: vec!["decoding".into()],
+            unknown: vec![Reason::new("missing-rate", "the memory bandwidth of a-card is not known")],
+            cost: Some(Cost {
+                currency: "USD".into(),
+                low_micro: 63_000,
+                value_micro: 70_000,
+                high_micro: 140_000,
+                price_per_hour: 3.5,
+                source: "a page".into(),
+                date: "2026-11-30".into(),
+            }),
+            ..TimeForecast::default()
+        };
+        let mut text = Text::default();
+        forecast(&mut text, &found, 100);
+        let expected = "\ntime\n  a step     9.00 s (8.10 s to 18.0 s), 8 steps\n  denoising  72.0 s (64.8 s to 2.40 min), scaled from another device\n  \
+                        together   72.0 s (64.8 s to 2.40 min) without decoding\n  cost       0.0700 USD (0.0630 to 0.1400)\n  \
+                        unknown    the memory bandwidth of a-card is not known\n";
+        assert_eq!(text.plain(), expected);
+    }
 }
