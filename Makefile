@@ -2,16 +2,18 @@
 SHELL := bash
 CARGO ?= cargo
 FV := target/debug/fv-catalog
+FV_RUN := target/debug/fv-run
 
 .PHONY: run test docs bench deny fuzz
 
-run: ## check the catalog, compile it, preview fastwan21, and say whether it fits on a 24 GB and a 12 GB card
-	$(CARGO) build --quiet -p fv-catalog
+run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, and plan MiniMax H3 for this machine
+	$(CARGO) build --quiet -p fv-catalog -p fv-run
 	$(FV) --check
 	$(FV) build --out target/catalog
 	$(FV) --preview fastwan21
 	$(FV) estimate fastwan21 --hardware rtx-4090-24gb
 	$(FV) estimate fastwan21 --hardware rtx-3060-12gb
+	$(FV_RUN) plan || { code=$$?; [ $$code -eq 4 ] || { [ $$code -eq 3 ] && $(FV_RUN) plan --hardware rtx-4090-24gb --ram-gib 32; }; }
 
 test: ## everything that needs no GPU
 	tests/run.sh
@@ -27,6 +29,7 @@ bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog
 	$(CARGO) bench --quiet -p fv-estimate --bench estimate
 	$(CARGO) bench --quiet -p fv-estimate --bench questions
+	$(CARGO) bench --quiet -p fv-cli
 	tests/bench/run.sh
 
 deny: ## licences and sources of the dependencies
@@ -37,3 +40,6 @@ fuzz: ## fuzz targets; see tests/fuzz/README.md
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --quiet cargo-fuzz
 	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none yaml -- -max_total_time=60
 	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none compiled -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none system_files -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none requests -- -max_total_time=60
+	cd tests/fuzz && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=../../target/fuzz $(CARGO) fuzz run --fuzz-dir . -s none plan -- -max_total_time=60

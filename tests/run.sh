@@ -7,6 +7,18 @@ echo "== format and lints"
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 
+echo "== systems that are not this one"
+here=$(rustc -vV | sed -n 's/^host: //p')
+for target in x86_64-pc-windows-gnu x86_64-pc-windows-msvc aarch64-apple-darwin x86_64-unknown-linux-gnu; do
+  if [ "$target" = "$here" ]; then continue; fi
+  if [ -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ]; then
+    cargo clippy --quiet --package fv-run --package fv-device --target "$target" -- -D warnings
+    echo "$target: checked"
+  else
+    echo "$target: not checked, its target is not installed (rustup target add $target)"
+  fi
+done
+
 echo "== generated files are current"
 cargo build --quiet -p fv-catalog
 fv=target/debug/fv-catalog

@@ -1,6 +1,6 @@
 //! What the fuzz targets do with their bytes. `tests/fuzz` calls this, and a test runs it over the committed seeds.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{collections::BTreeMap, io, sync::LazyLock};
 
 use fv_catalog::{
     check::{Keep, check},
@@ -8,7 +8,22 @@ use fv_catalog::{
     sources::{self, Sources},
     write, yaml,
 };
-use fv_data::Catalog;
+use fv_cli::plan::read_rows;
+use fv_data::{Catalog, Store};
+use fv_device::reading::WindowsMemory;
+use fv_estimate::{
+    capacities::{Given, Purpose, capacities},
+    planner::{
+        check as plan_check,
+        diff::diff,
+        explain::explain,
+        freevideo::{Planner, table},
+    },
+    render,
+};
+use fv_run::{child::Answer, files::Files, gpu, linux, macos, windows};
+use fv_spec::plan::Plan;
+use fv_spec::probe::{OperatingSystem, Probe, System};
 
 use crate::base;
 
@@ -70,6 +85,139 @@ pub fn compiled(bytes: &[u8]) {
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }
+    }
+}
+
+/// Everything that a probe reads. The first byte says what the rest is: texts of a system, parted by bytes of 0.
+///
+/// # Panics
+/// When a parser does, or when what it finds contradicts itself.
+pub fn system_files(bytes: &[u8]) {
+    let Some((kind, rest)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(rest);
+    let mut parts = text.split('\0');
+    let mut part = || parts.next().unwrap_or_default();
+    let mut problems = Vec::new();
+    let mut gpus = Vec::new();
+    let mut host = None;
+    let mut system = System { name: OperatingSystem::Linux, kernel: None, wsl: None, container: None };
+    match kind {
+        b'g' => gpus = gpu::gpus(&Answer::recorded(part()), &Answer::recorded(part()), &mut problems),
+        b'l' => {
+            let files = Texts::new(part);
+            system = linux::system(&files);
+            host = linux::host(&files, &mut problems);
+        }
+        b'm' => host = macos::host(part(), part(), &mut problems),
+        b'w' => {
+            let mut number = || part().parse().unwrap_or(u64::MAX);
+            let memory = WindowsMemory {
+                total_physical: number(),
+                available_physical: number(),
+                commit_limit: number(),
+                commit_available: number(),
+                installed: Some(number()),
+            };
+            host = windows::host(&memory, &mut problems);
+        }
+        b'p' => {
+            match fv_estimate::probe::read(&text) {
+                Ok(probe) => sound(&probe),
+                Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.message.is_empty())),
+            }
+            return;
+        }
+        _ => return,
+    }
+    assert!(host.is_some() || *kind == b'g' || !problems.is_empty(), "nothing is said");
+    sound(&Probe { version: 1, time: "2026-11-18T09:30:00Z".to_owned(), system, gpus, host, disk: None, problems });
+}
+
+/// Writes, reads and shows a probe.
+fn sound(probe: &Probe) {
+    let text = serde_json::to_string(probe).unwrap_or_else(|error| panic!("{error}"));
+    match fv_estimate::probe::read(&text) {
+        Ok(again) => assert_eq!(&again, probe),
+        Err(errors) => panic!("{errors:?}"),
+    }
+    assert!(!fv_estimate::render::probe(probe, 80).plain().is_empty());
+    for purpose in [Purpose::Plan, Purpose::Generate] {
+        match capacities(Some(probe), &Given::default(), purpose) {
+            Ok(found) => assert!(found.vram.capacity_bytes() > 0 && found.ram.capacity_bytes() > 0),
+            Err(errors) => assert!(!errors.is_empty()),
+        }
+    }
+}
+
+/// A system of six texts: the same limit, use and counters in every control group.
+struct Texts(BTreeMap<&'static str, String>);
+
+impl Texts {
+    fn new<'t>(mut part: impl FnMut() -> &'t str) -> Self {
+        let names = ["osrelease", "meminfo", "cgroup", "mountinfo", "limit", "usage", "memory.stat"];
+        Self(names.into_iter().map(|name| (name, part().to_owned())).collect())
+    }
+}
+
+impl Files for Texts {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let name = match name {
+            "memory.max" | "memory.limit_in_bytes" => "limit",
+            "memory.current" | "memory.usage_in_bytes" => "usage",
+            name => name,
+        };
+        let text = self.0.get(name).filter(|text| !text.is_empty());
+        text.cloned().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+/// The planner of tables, with the model of the built-in catalog.
+static PLANNER: LazyLock<Planner> = LazyLock::new(|| {
+    let model = Store::embedded().ok().and_then(|store| store.model("minimax-h3").ok()?);
+    let model = model.unwrap_or_else(|| panic!("the built-in catalog has the model"));
+    Planner::new(&model).unwrap_or_else(|reasons| panic!("{reasons:?}"))
+});
+
+/// The reader of tables of requests: the bytes are a table, or the rest of one whose header they lack.
+///
+/// # Panics
+/// When the reader does, when it says nothing of what is wrong, or when what it writes reads back as something else.
+pub fn requests(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let header = table::GIVEN.join(",");
+    for text in [text.clone().into_owned(), format!("{header}\n{text}")] {
+        match read_rows(&PLANNER, &text) {
+            Ok(planned) => assert_eq!(read_rows(&PLANNER, &planned).as_ref(), Ok(&planned)),
+            Err(errors) => {
+                let placed = |message: &str| message.split(':').next().is_some_and(|line| line.parse::<u64>().is_ok_and(|line| line > 0));
+                assert!(!errors.is_empty() && errors.iter().all(|error| placed(&error.message)), "{errors:?}");
+            }
+        }
+    }
+}
+
+/// The reader of plans.
+///
+/// # Panics
+/// When the reader, the checks, the explanation, the comparison or their texts do, or when what was read cannot be written and read back.
+pub fn plan(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    // What contradicts itself is refused by the reader, and gone through all the same.
+    if let Ok(plan) = serde_json::from_str::<Plan>(text) {
+        plan_check::check(&plan);
+        let names = render::Names { model: "a model", device: None };
+        assert!(!render::plan(&plan, &names, 80).plain().is_empty());
+        render::plan_explanation(&explain(&plan), 80);
+        render::plan_diff(&diff(&plan, &plan), ["a", "b"], 80);
+    }
+    match plan_check::read(text) {
+        Ok(plan) => {
+            let written = serde_json::to_string(&plan).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(plan_check::read(&written).as_ref(), Ok(&plan), "what was read cannot be read again");
+            assert!(diff(&plan, &plan).same, "a plan differs from itself");
+        }
+        Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.message.is_empty()), "nothing is said"),
     }
 }
 

@@ -15,6 +15,7 @@ use fv_catalog::{
 use serde_json::Value;
 
 pub mod fuzzing;
+pub mod systems;
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -257,20 +258,31 @@ pub fn places(findings: &[Finding], file: &str) -> Vec<String> {
     findings.iter().map(place).collect()
 }
 
-/// The program, built when first asked for, since Cargo gives the tests of one package no programs of another.
+/// `fv-catalog`, built when first asked for, since Cargo gives the tests of one package no programs of another.
 ///
 /// # Panics
 /// When it cannot be built.
 pub fn program() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.current_dir(root()).args(["build", "--quiet", "--package", "fv-catalog", "--message-format", "json"]);
-        let built = build.stderr(Stdio::inherit()).output().unwrap_or_else(|error| panic!("cargo: {error}"));
-        let messages = String::from_utf8_lossy(&built.stdout);
-        let executable = |line| serde_json::from_str::<Value>(line).ok()?["executable"].as_str().map(PathBuf::from);
-        messages.lines().find_map(executable).unwrap_or_else(|| panic!("fv-catalog cannot be built:\n{messages}"))
-    });
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("fv-catalog"));
     &PROGRAM
+}
+
+/// `fv-run`, likewise.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn runner() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("fv-run"));
+    &PROGRAM
+}
+
+fn built(package: &str) -> PathBuf {
+    let mut build = Command::new(env!("CARGO"));
+    build.current_dir(root()).args(["build", "--quiet", "--package", package, "--message-format", "json"]);
+    let done = build.stderr(Stdio::inherit()).output().unwrap_or_else(|error| panic!("cargo: {error}"));
+    let messages = String::from_utf8_lossy(&done.stdout);
+    let executable = |line| serde_json::from_str::<Value>(line).ok()?["executable"].as_str().map(PathBuf::from);
+    messages.lines().find_map(executable).unwrap_or_else(|| panic!("{package} cannot be built:\n{messages}"))
 }
 
 /// Writes the texts of `sources` below `folder`.

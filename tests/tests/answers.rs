@@ -101,6 +101,7 @@ fn estimate(status: Verdict) -> Estimate {
         ],
         coverage: Coverage { rules: vec!["wan x diffusers".to_owned()], ..Coverage::default() },
         notes: vec!["without effect with diffusers: generator.engine.compile.enabled, generator.engine.offload.dit, and others".to_owned()],
+        forecast: None,
     }
 }
 
@@ -327,6 +328,7 @@ fn recommended() {
         budget_bytes: Some(budget * MIB),
         runs: Vec::new(),
         reasons: codes.iter().map(|code| Reason::new(code, format!("a sentence about {hardware}"))).collect(),
+        time: None,
     };
     let found = Recommendations {
         measured: vec![place("card-24gb", None, 13_000, 24_564, &["completed-run"])],

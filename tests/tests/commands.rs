@@ -17,7 +17,7 @@ use fv_catalog::{
     sources::Sources,
     write,
 };
-use fv_tests::{base, edited, program, root, write_sources};
+use fv_tests::{base, edited, program, root, runner, write_sources};
 
 const MODEL: &str = "models/example.yaml";
 
@@ -64,15 +64,50 @@ fn faulty() -> Sources {
     edited(sources, MODEL, "ref: example-encoder", "ref: exmple-encoder")
 }
 
+/// What the transcripts of the planner read.
+fn planner_files(place: &Place) {
+    let probe = fs::read_to_string(root().join("tests/data/probes/desktop-rtx-4090.json")).expect("a probe");
+    let mut none: serde_json::Value = serde_json::from_str(&probe).expect("JSON");
+    none["gpus"] = serde_json::json!([]);
+    let header = "system,arch,precision,width,height,frames,free_vram_gib,free_ram_gib";
+    let plan = Command::new(runner()).args(["plan", "--vram-gib=16", "--ram-gib=32", "--system=linux", "--format=json"]).output();
+    let plan = String::from_utf8(plan.expect("the program starts").stdout).expect("UTF-8");
+    for (name, text) in [
+        ("no-gpu.json", none.to_string()),
+        ("edited-plan.json", plan.replacen("\"count\": 8", "\"count\": 9", 1)),
+        ("requests.csv", format!("{header}\nLinux,ada,int8,1344,768,124,10,8\nWindows,blackwell-rtx,int8,1344,768,243,6,16\n")),
+        ("wrong.csv", format!("{header}\nLinux,adda,int8,1344,768,124,10,8\nLinux,ada,int8,1000,768,124,10,8\n")),
+    ] {
+        fs::write(place.path(name), text).expect("written");
+    }
+}
+
 #[test]
 fn transcripts() {
     let place = Place::with(&base());
     write_sources(&faulty(), &place.path("faulty"));
     write_sources(&Sources::read(&root().join("tests/small")).expect("tests/small"), &place.path("small"));
     fs::copy(root().join("tests/data/device.json"), place.path("device.json")).expect("copied");
+    let probe = fs::read_to_string(root().join("tests/data/probes/desktop-rtx-4090.json")).expect("a probe");
+    for (name, old, new) in [
+        ("desktop.json", "", ""),
+        ("newer.json", "\"version\": 1", "\"version\": 2"),
+        ("edited.json", "\"free_bytes\": 23270260736", "\"free_bytes\": 232702607360"),
+    ] {
+        fs::write(place.path(name), probe.replacen(old, new, 1)).expect("written");
+    }
+    fs::create_dir_all(place.path("full/models")).expect("made");
+    for (path, text) in fv_data::embedded_files() {
+        fs::write(place.path("full").join(path), text).expect("written");
+    }
+    planner_files(&place);
     // The only test here that looks at the current folder.
     std::env::set_current_dir(place.0.path()).expect("the folder is there");
-    trycmd::TestCases::new().register_bin("fv-catalog", program()).case(root().join("tests/cmd/*.md")).run();
+    trycmd::TestCases::new()
+        .register_bin("fv-catalog", program())
+        .register_bin("fv-run", runner())
+        .case(root().join("tests/cmd/*.md"))
+        .run();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fv_tests::{fuzzing, root};
+use fv_tests::{fuzzing, root, systems::Recorded};
 
 fn each_seed(target: &str, body: fn(&[u8])) {
     let folder = root().join("tests/fuzz/corpus").join(target);
@@ -27,4 +27,33 @@ fn seeds_of_the_yaml_target() {
 #[test]
 fn seeds_of_the_compiled_target() {
     each_seed("compiled", fuzzing::compiled);
+}
+
+#[test]
+fn seeds_of_the_system_files_target() {
+    each_seed("system_files", fuzzing::system_files);
+}
+
+#[test]
+fn seeds_of_the_requests_target() {
+    each_seed("requests", fuzzing::requests);
+}
+
+/// The recorded systems are seeds: `UPDATE_SEEDS=1 cargo test -p fv-tests --test fuzz_corpus` writes them.
+#[test]
+fn recorded_systems_are_seeds() {
+    for (name, system) in Recorded::all() {
+        for (kind, bytes) in system.seeds() {
+            let path = root().join("tests/fuzz/corpus/system_files").join(format!("{kind}-{name}"));
+            if std::env::var_os("UPDATE_SEEDS").is_some() {
+                fs::write(&path, &bytes).expect("written");
+            }
+            assert!(fs::read(&path).is_ok_and(|found| found == bytes), "{} is not current", path.display());
+        }
+    }
+}
+
+#[test]
+fn seeds_of_the_plan_target() {
+    each_seed("plan", fuzzing::plan);
 }

@@ -333,7 +333,7 @@ fn settings_are_offered_with_a_smaller_clip_where_neither_is_enough() {
 
 #[test]
 fn where_nothing_helps_it_is_said_what_was_tried() {
-    let answer = offered("fasth3", "diffusers", "rtx-3060-12gb");
+    let answer = offered("fasth3", "diffusers", "rtx-3050-laptop-4gb");
     assert_eq!((answer.status, answer.changes.len()), (Verdict::DoesNotFit, 0));
     let model = CATALOG.model("fasth3").expect("in the catalog");
     for example in &model.examples {

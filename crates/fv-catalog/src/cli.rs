@@ -15,6 +15,8 @@ use fv_catalog::{
     sources::{self, Sources},
 };
 
+use fv_cli::terminal::Color;
+
 use crate::commands;
 
 /// Will it fit? Estimates for video-diffusion models, and the catalog that they rest on.
@@ -22,7 +24,7 @@ use crate::commands;
 #[command(name = "fv-catalog", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
 #[command(
-    after_help = "Exit codes: 0 done, 1 findings or a request that does not fit, 2 usage or I/O.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
+    after_help = "Exit codes: 0 done, 1 findings or an answer that is no, 2 usage or I/O, 3 no usable device, 4 a plan that does not fit.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
 )]
 struct Cli {
     /// Check the authored catalog and write nothing
@@ -49,17 +51,6 @@ pub(crate) struct Global {
     /// When to use colour; `auto` also honours `NO_COLOR`
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
-}
-
-/// When to use colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,6 +133,8 @@ enum Command {
     Minimum(commands::questions::MinimumArgs),
     /// Put devices, deployments and runtimes side by side
     Compare(commands::questions::CompareArgs),
+    /// Plan how a request is executed with given memory, and say why
+    Plan(fv_cli::plan::PlanArguments),
     /// Estimate every combination of models, devices, sizes and settings into a file
     Sweep(commands::sweep::SweepArgs),
     /// Print completions for a shell
@@ -157,17 +150,44 @@ enum Command {
 pub(crate) enum Stop {
     /// Findings, already worth showing in the chosen format: exit 1.
     Findings(Vec<Finding>),
-    /// The answer is no, and has been said: exit 1.
+    /// The answer is no or unknown, and has been said: exit 1.
     No,
+    /// What only plans end with: no device, or a request that does not fit.
+    Plan(fv_cli::stop::Stop),
     /// Wrong usage or I/O: exit 2.
     Usage(String),
     /// The reader of our output has gone: nothing more to do.
     Closed,
 }
 
+impl Stop {
+    /// Without findings, which only this program has.
+    fn shared(self) -> fv_cli::stop::Stop {
+        use fv_cli::stop::Stop as Shared;
+        match self {
+            Self::Findings(_) | Self::No => Shared::No,
+            Self::Usage(message) => Shared::Usage(message),
+            Self::Plan(stop) => stop,
+            Self::Closed => Shared::Closed,
+        }
+    }
+}
+
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Usage(error.to_string()) }
+    }
+}
+
+impl From<fv_cli::stop::Stop> for Stop {
+    fn from(stop: fv_cli::stop::Stop) -> Self {
+        use fv_cli::stop::Stop as Shared;
+        match stop {
+            Shared::No => Self::No,
+            Shared::Usage(message) => Self::Usage(message),
+            Shared::Closed => Self::Closed,
+            only => Self::Plan(only),
+        }
     }
 }
 
@@ -223,17 +243,12 @@ pub(crate) fn run() -> ExitCode {
     }
     let done = dispatch(cli, &mut context).and_then(|()| context.out.flush().map_err(Stop::from));
     let code = match done {
-        Ok(()) | Err(Stop::Closed) => 0,
-        Err(Stop::No) => 1,
+        Ok(()) => 0,
         Err(Stop::Findings(findings)) => match context.findings(&findings) {
             Ok(()) | Err(Stop::Closed) => 1,
             Err(_) => 2,
         },
-        Err(Stop::Usage(message)) => {
-            // Paths and names in it may hold what a terminal obeys.
-            let _ = writeln!(context.err, "error: {}", message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
-            2
-        }
+        Err(stop) => stop.shared().report(&mut context.err),
     };
     let _ = context.out.flush();
     ExitCode::from(code)
@@ -323,19 +338,15 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::Largest(arguments) => commands::questions::largest(context, &arguments),
         Command::Minimum(arguments) => commands::questions::minimum(context, &arguments),
         Command::Compare(arguments) => commands::questions::compare(context, &arguments),
+        Command::Plan(arguments) => commands::plan::plan(context, &arguments),
         Command::Sweep(arguments) => commands::sweep::sweep(context, &arguments),
         Command::Completions { shell } => completions(context, shell),
     }
 }
 
 fn completions(context: &mut Context, shell: clap_complete::Shell) -> Done {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "fv-catalog", &mut script);
-    if shell == clap_complete::Shell::Bash {
-        // The generator names the states of a program with a hyphen in two ways; the script then completes nothing.
-        script = String::from_utf8_lossy(&script).replace("fv__subcmd__catalog", "fv__catalog").into_bytes();
-    }
-    Ok(context.out.write_all(&script)?)
+    let script = fv_cli::terminal::completions(command(), shell);
+    Ok(context.out.write_all(script.as_bytes())?)
 }
 
 impl Context {
@@ -386,15 +397,6 @@ impl Context {
         }
     }
 
-    /// Whether answers are coloured.
-    pub(crate) fn paints(&self) -> bool {
-        match self.global.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
-        }
-    }
-
     /// Writes findings: for people to the error stream, for machines to the output stream.
     pub(crate) fn findings(&mut self, findings: &[Finding]) -> Done {
         let Self { global, out, err, color } = self;
@@ -420,12 +422,6 @@ impl Context {
             format => Ok(format),
         }
     }
-}
-
-/// Columns of the terminal; answers that go elsewhere do not depend on where they are asked for.
-pub(crate) fn width() -> usize {
-    let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    terminal.map_or(100, |(terminal_size::Width(columns), _)| columns.into())
 }
 
 /// `catalog/` here or in a folder above, as far as a repository may be deep.

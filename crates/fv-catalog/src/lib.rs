@@ -14,6 +14,7 @@ pub mod finding;
 pub mod import_log;
 pub mod inspect;
 pub mod output;
+pub mod prices;
 pub mod shape;
 pub mod sources;
 pub mod write;

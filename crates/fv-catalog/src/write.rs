@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
 };
 
+use fv_cli::write::{PART, stage};
+pub use fv_cli::write::{json, replace};
 use fv_data::Catalog;
 use fv_spec::compiled::{HardwareFile, Index, Model, ModelSummary, RulesFile, VERSION};
-use serde::Serialize;
 use tempfile::TempPath;
 
 /// The compiled files of a catalog: path relative to the index, and text. The index comes last.
@@ -36,32 +36,6 @@ pub fn compiled(catalog: &Catalog) -> Vec<(String, String)> {
     files
 }
 
-/// Indented JSON with a final newline. Our types always serialise: keys are text and numbers are finite.
-pub fn json(value: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(value).unwrap_or_else(|error| unreachable!("wire types serialise: {error}"));
-    text.push('\n');
-    text
-}
-
-/// Replaces `path` by `text` in one step, keeping its permissions.
-///
-/// # Errors
-/// When the new text cannot be written; the old file is then untouched.
-pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    replace_by(path, |file| file.write_all(text.as_bytes()))
-}
-
-/// [`replace`] by what `write` writes.
-///
-/// # Errors
-/// When the new file cannot be written; the old one is then untouched.
-pub fn replace_by<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut fs::File) -> Result<(), E>) -> Result<(), E> {
-    // A link is followed, so that its target is replaced and not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let staged = stage_by(&path, write)?;
-    staged.persist(&path).map_err(|error| E::from(error.error))
-}
-
 /// Waits until nobody else holds `folder`, and holds it until the result is dropped; nothing where a folder cannot be
 /// held, as on some network file systems.
 pub fn lock(folder: &Path) -> Option<fs::File> {
@@ -69,9 +43,6 @@ pub fn lock(folder: &Path) -> Option<fs::File> {
     folder.lock().ok()?;
     Some(folder)
 }
-
-/// How the names of staged files begin and end.
-const PART: (&str, &str) = (".fv-", ".part");
 
 /// Removes what a build that was killed had staged.
 fn remove_staged(folder: &Path) -> io::Result<()> {
@@ -83,37 +54,6 @@ fn remove_staged(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn stage(path: &Path, text: &str) -> io::Result<TempPath> {
-    stage_by(path, |file| file.write_all(text.as_bytes()))
-}
-
-fn stage_by<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut fs::File) -> Result<(), E>) -> Result<TempPath, E> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(PART.0).suffix(PART.1).tempfile_in(folder)?;
-    write(file.as_file_mut())?;
-    let permissions = fs::metadata(path).map(|m| m.permissions()).or_else(|_| new_file_permissions(folder))?;
-    file.as_file().set_permissions(permissions)?;
-    file.as_file().sync_all()?;
-    // Closed at once: a large catalog has more files than a process may hold open.
-    Ok(file.into_temp_path())
-}
-
-/// The permissions that an ordinary new file gets, which a temporary file does not.
-#[cfg(unix)]
-fn new_file_permissions(folder: &Path) -> io::Result<fs::Permissions> {
-    use std::os::unix::fs::PermissionsExt;
-    // Readable by whoever may read the folder.
-    let folder = fs::metadata(folder)?.permissions().mode();
-    Ok(fs::Permissions::from_mode(0o600 | (folder & 0o044)))
-}
-
-#[cfg(not(unix))]
-fn new_file_permissions(folder: &Path) -> io::Result<fs::Permissions> {
-    let mut permissions = fs::metadata(folder)?.permissions();
-    permissions.set_readonly(false);
-    Ok(permissions)
 }
 
 /// Writes a compiled catalog below `folder`: all files are staged before the first is put in place, so a full disk

@@ -3,13 +3,17 @@
 //! A [`DeviceSpec`] keeps what is known and leaves out what is not; nothing is filled in here. What a device offers to a
 //! process is worked out in [`crate::budget`].
 
-use fv_spec::authored::{Backend, Dtype, MemoryType};
+use std::collections::BTreeMap;
+
+use fv_spec::authored::{Accumulate, Backend, Dtype, MemoryType};
 use fv_spec::compiled::Device;
 use fv_spec::estimate::Reason;
+use fv_spec::plan::Source;
 use fv_spec::units::{Capacity, CapacityUnit};
 use serde_json::{Map, Value};
 
 use crate::error::{InputError, did_you_mean, listed, quoted, readable, rounded};
+use crate::forecast::rates::{Rate, Rates};
 
 /// The smallest and largest number of GB or GiB that is believed. Drivers without a limit report figures such as 10^32.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
@@ -56,7 +60,7 @@ impl BackendName {
     /// The name as it is written.
     pub fn word(&self) -> &str {
         match self {
-            Self::Known(known) => BACKENDS.iter().find(|(backend, _)| backend == known).map_or("", |(_, word)| word),
+            Self::Known(known) => backend_word(*known),
             Self::Other(name) => name,
             Self::Missing => "",
         }
@@ -97,7 +101,7 @@ pub struct PartitionSpec {
 
 /// A device as far as it is known. Sizes are bytes of one device: a record of a board with several says so elsewhere, and
 /// their memory is never added up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSpec {
     /// The catalog's id, or the user's.
     pub id: String,
@@ -125,6 +129,8 @@ pub struct DeviceSpec {
     pub partitions: Vec<PartitionSpec>,
     /// Formats that the hardware handles.
     pub supported_dtypes: Option<Vec<Dtype>>,
+    /// How fast it is.
+    pub rates: Rates,
     /// What was assumed in describing it.
     pub notes: Vec<String>,
 }
@@ -154,6 +160,7 @@ impl From<&Device> for DeviceSpec {
                 .map(|partition| PartitionSpec { id: partition.id.clone(), bytes: believed(partition.memory) })
                 .collect(),
             supported_dtypes: device.supported_dtypes.clone(),
+            rates: Rates::of(device),
             notes: Vec::new(),
         }
     }
@@ -230,6 +237,7 @@ pub fn from_flags(vram_gib: f64, ram_gib: Option<f64>, backend: Option<&str>, dt
         compute_capability: None,
         partitions: Vec::new(),
         supported_dtypes,
+        rates: Rates { device: "custom".to_owned(), ..Rates::default() },
         notes,
     })
 }
@@ -258,7 +266,7 @@ fn parse_dtypes<'a>(words: impl Iterator<Item = &'a str>, what: &str, errors: &m
 /// ```
 ///
 /// `memory` may also hold `reported`, and `usable` together with its `policy`; beside it may stand `host_memory`,
-/// `compute_capability`, `partitions` and `gpu_count`. What is left out is unknown: without backend, memory type or capacity
+/// `compute_capability`, `partitions`, `gpu_count`, and `rates` by hand. What is left out is unknown: without backend, memory type or capacity
 /// there is a device and no budget.
 ///
 /// # Errors
@@ -350,7 +358,7 @@ impl Reader {
     }
 
     fn device(&mut self, value: &Value) -> Option<DeviceSpec> {
-        const FIELDS: [&str; 10] = [
+        const FIELDS: [&str; 11] = [
             "id",
             "name",
             "custom",
@@ -361,6 +369,7 @@ impl Reader {
             "compute_capability",
             "partitions",
             "gpu_count",
+            "rates",
         ];
         let map = self.object(value, "device", &FIELDS)?;
         if map.get("custom") != Some(&Value::Bool(true)) {
@@ -383,7 +392,9 @@ impl Reader {
             compute_capability: None,
             partitions: Vec::new(),
             supported_dtypes: None,
+            rates: Rates::default(),
         };
+        device.rates.device.clone_from(&device.id);
         if let Some(memory) = field(map, "memory") {
             self.memory(memory, &mut device);
         }
@@ -405,6 +416,10 @@ impl Reader {
         if field(map, "gpu_count").is_some_and(|count| !count.as_u64().is_some_and(|count| (1..=1024).contains(&count))) {
             self.expected("device.gpu_count", "a whole number between 1 and 1024; memory is that of one device");
         }
+        device.rates.capability.clone_from(&device.compute_capability);
+        if let Some(rates) = field(map, "rates") {
+            self.rates(rates, &mut device.rates);
+        }
         if let Some(partitions) = field(map, "partitions") {
             self.partitions(partitions, &mut device);
         }
@@ -413,6 +428,39 @@ impl Reader {
             self.wrong("unified-host-memory", message);
         }
         Some(device)
+    }
+
+    /// Rates by hand: GB/s, and dense products in TFLOP/s in the form of the catalog, `{"fp8": {"fp32": 1979}}`.
+    fn rates(&mut self, value: &Value, rates: &mut Rates) {
+        let path = "device.rates";
+        let Some(map) = self.object(value, path, &["dense_tflops", "memory_gbps", "host_to_device_gbps", "disk_gbps"]) else { return };
+        let mut number = |key: &str| {
+            let rate = Rate::new(field(map, key)?.as_f64().unwrap_or(0.0), Source::Given);
+            if rate.is_none() {
+                self.expected(&format!("{path}.{key}"), "a rate in GB/s above 0");
+            }
+            rate
+        };
+        rates.memory = number("memory_gbps");
+        rates.copies = number("host_to_device_gbps");
+        rates.disk = number("disk_gbps");
+        let Some(dense) = field(map, "dense_tflops") else { return };
+        match serde_json::from_value::<BTreeMap<Dtype, BTreeMap<Accumulate, f64>>>(dense.clone()) {
+            Ok(found) => {
+                for (dtype, by) in found {
+                    for (accumulate, value) in by {
+                        match Rate::new(value, Source::Given) {
+                            Some(rate) => drop(rates.dense.insert((dtype, accumulate), rate)),
+                            None => self.expected(&format!("{path}.dense_tflops"), "rates in TFLOP/s above 0"),
+                        }
+                    }
+                }
+            }
+            Err(_) => self.expected(
+                &format!("{path}.dense_tflops"),
+                "rates by format and accumulator (fp32, fp16, int32), such as {\"fp8\": {\"fp32\": 1979}}",
+            ),
+        }
     }
 
     fn memory(&mut self, value: &Value, device: &mut DeviceSpec) {

@@ -11,12 +11,15 @@ use fv_spec::estimate::{
     Buffer, BufferKind, Coverage, Estimate, HostBytes, Interval, LargestAllocation, PeakBytes, Phase, RankPeak, Reason, Shortfall, Stage,
     StageName, StagePeak, Summary, Tier, VERSION, Verdict,
 };
+use fv_spec::forecast::TimeForecast;
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Budget, in_gib};
 use crate::caching::Config;
 use crate::error::InputError;
-use crate::family;
+use crate::family::{self, ByPlan, Planned};
+use crate::forecast::rates::Rates;
+use crate::forecast::workload::Question as Timed;
 use crate::modules::weights_only;
 use crate::program::{Alive, Model as Allocator, Program, Runs, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
@@ -37,6 +40,8 @@ pub struct Workload {
     evaluated: Option<Evaluated>,
     /// Whether measurements say how far peaks lie from what is derived.
     spread_known: bool,
+    /// The runtime's own planner, where there is one.
+    by_plan: Option<Box<dyn ByPlan>>,
     /// Why the result is unknown, if it is.
     pub unknown: Vec<Reason>,
     coverage: Coverage,
@@ -117,10 +122,12 @@ impl Workload {
             notes: settings.notes.clone(),
             settings,
             evaluated: None,
+            by_plan: None,
             spread_known: false,
         };
         let runtime = workload.settings.runtime;
         let rules_of = family::find(&model.memory_rules);
+        workload.by_plan = rules_of.and_then(|family| family.by_plan(model, example, &workload.settings, &request));
         let lowered = rules_of.and_then(|family| family.lower(model, example, &workload.settings, &request, details));
         let covered = lowered.is_some();
         let lowered = lowered.unwrap_or_else(|| weights_only::lower(model, example, &workload.settings, &request, details));
@@ -178,6 +185,18 @@ impl Workload {
     }
 
     fn outcome(&self, budget: &Budget) -> VerdictOutcome {
+        if let Some(planned) = self.planned(budget) {
+            return VerdictOutcome {
+                device: planned.status,
+                host: planned.status,
+                overall: planned.status,
+                reasons: vec![planned.reason],
+                margin_bytes: None,
+                short: planned.short,
+                host_required: None,
+                host_capacity: budget.host_bytes,
+            };
+        }
         let mut outcome = verdict(&self.needs(), budget, self.settings.allocator.allowed);
         if !self.unknown.is_empty() {
             outcome.overall = Verdict::Unknown;
@@ -217,8 +236,16 @@ impl Workload {
         }
     }
 
+    /// The verdict of the runtime's own planner, where it has one on this device.
+    fn planned(&self, budget: &Budget) -> Option<Planned> {
+        self.by_plan.as_ref()?.verdict(budget)
+    }
+
     /// The device peak over all stages.
     fn capacity(&self, budget: &Budget) -> Option<Interval> {
+        if let Some(planned) = self.planned(budget) {
+            return planned.peak_bytes.map(Interval::exact);
+        }
         let evaluated = self.evaluated.as_ref()?;
         let stages = evaluated.peaks.iter().zip(&evaluated.host);
         Interval::highest(stages.filter_map(|(peaks, host)| Self::on_device(*peaks, *host, budget)).map(|peaks| peaks.device))
@@ -236,6 +263,12 @@ impl Workload {
         });
         let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
         Summary { status: outcome.overall, stages, margin_bytes }
+    }
+
+    /// How long the request takes on a device of these rates. Model and deployment are those that were evaluated.
+    pub fn forecast(&self, model: &Model, example: &Example, rates: &Rates, rules: &RulesFile) -> TimeForecast {
+        let question = Timed { model, example, settings: &self.settings, request: &self.request, rules };
+        question.forecast(rates)
     }
 
     /// The whole estimate. The workload must have been evaluated with details.
@@ -273,6 +306,7 @@ impl Workload {
             settings: self.settings.reported.clone(),
             coverage,
             notes,
+            forecast: None,
         }
     }
 

@@ -1747,6 +1747,7 @@ pub(crate) mod tests {
             settings: Vec::new(),
             coverage: Coverage::default(),
             notes: Vec::new(),
+            forecast: None,
         }
     }
 

@@ -1,13 +1,17 @@
 //! The families of models that rules exist for. A family is one module; [`FAMILIES`] is the list.
 
+use std::fmt::Debug;
+
 use fv_spec::authored::{Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
-use fv_spec::estimate::{HostBytes, Reason};
+use fv_spec::estimate::{HostBytes, Reason, Verdict};
 use fv_spec::request::Request;
 
+use crate::budget::Budget;
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
+use crate::verdict::Short;
 use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi, wan};
 
 /// A request lowered: its program, and what it needs outside the device.
@@ -21,6 +25,25 @@ pub struct Lowered {
     pub uncovered: Vec<Reason>,
     /// Assumptions for the reader.
     pub notes: Vec<String>,
+}
+
+/// A runtime's own planner with a request: its verdict stands in place of comparing peaks, since it decides by what it finds free.
+pub trait ByPlan: Debug + Send + Sync {
+    /// The verdict on a device. `None` where too little is known of it.
+    fn verdict(&self, budget: &Budget) -> Option<Planned>;
+}
+
+/// A planner's verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Whether it fits.
+    pub status: Verdict,
+    /// Why.
+    pub reason: Reason,
+    /// What is missing at least, where it does not.
+    pub short: Option<Short>,
+    /// The largest device peak that is planned, where it does.
+    pub peak_bytes: Option<u64>,
 }
 
 /// The rules of a family.
@@ -44,6 +67,11 @@ pub trait Family: Sync {
         request: &Request,
         details: bool,
     ) -> Option<Result<Lowered, Vec<Reason>>>;
+
+    /// The runtime's own planner, where there is one.
+    fn by_plan(&self, _model: &Model, _example: &Example, _settings: &Settings, _request: &Request) -> Option<Box<dyn ByPlan>> {
+        None
+    }
 
     /// One of the family's components on its own under diffusers, as benchmarks run it.
     ///

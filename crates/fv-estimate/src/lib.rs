@@ -11,7 +11,11 @@
 //! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
 //! * [`recommend`]: devices and deployments for a request.
 //! * [`question`]: a deployment on a device of which much is asked; [`largest`], [`minimum`], [`changes`], [`sweep`] ask it.
+//! * [`planner`]: where everything is put, by a policy, and why.
+//! * [`grid`]: plans over a grid of capacities.
+//! * [`forecast`]: how long a request takes.
 //! * [`place`]: a workload on a device: formats and budget.
+//! * [`probe`], [`capacities`](mod@capacities): what a machine was found to have, and what of it there is to plan with.
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
 //! * [`error`]: input that nothing can be estimated from.
@@ -22,6 +26,7 @@ pub const SOURCES: &str = env!("FV_ESTIMATE_SOURCES");
 pub mod budget;
 pub mod caching;
 pub mod calibrate;
+pub mod capacities;
 pub mod changes;
 pub mod cogvideox;
 pub mod device;
@@ -29,6 +34,8 @@ pub mod error;
 pub mod estimate;
 pub mod evidence;
 pub mod family;
+pub mod forecast;
+pub mod grid;
 pub mod heuristics;
 pub mod hunyuan_video;
 pub mod largest;
@@ -39,6 +46,8 @@ pub mod mochi;
 pub mod modules;
 pub mod pinned;
 pub mod place;
+pub mod planner;
+pub mod probe;
 pub mod program;
 pub mod question;
 pub mod recommend;

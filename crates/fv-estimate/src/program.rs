@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use fv_spec::estimate::{BufferKind, StageName};
+use fv_spec::estimate::{BufferKind, Reason, StageName};
 
 use crate::caching::{BlockId, Config, Plain, Replay};
 use table::{Table, spare};
@@ -212,7 +212,8 @@ impl Program {
 pub struct Builder {
     program: Program,
     details: bool,
-    overflow: bool,
+    /// Why it is not built after all.
+    refused: Option<Reason>,
     references: Vec<u32>,
     free_slots: Vec<u32>,
     /// How often what is built runs in all, by open loop.
@@ -418,9 +419,20 @@ impl Builder {
         self.push(Op::Stream { stream: 0 });
     }
 
-    /// The program, or `None` when a size exceeds 4 PiB.
-    pub fn finish(self) -> Option<Program> {
-        (!self.overflow).then_some(self.program)
+    /// What is built runs nowhere, or is not evaluated: the first reason counts.
+    pub fn refuse(&mut self, reason: Reason) {
+        self.refused.get_or_insert(reason);
+    }
+
+    /// The program.
+    ///
+    /// # Errors
+    /// Why it was refused: by [`refuse`](Self::refuse), or because a size exceeds 4 PiB.
+    pub fn finish(self) -> Result<Program, Reason> {
+        match self.refused {
+            Some(reason) => Err(reason),
+            None => Ok(self.program),
+        }
     }
 
     fn push(&mut self, op: Op) {
@@ -428,16 +440,12 @@ impl Builder {
     }
 
     fn product(&mut self, dims: Dims<'_>, element: u64) -> u64 {
-        let mut bytes = element;
-        for (_, extent) in dims {
-            bytes = bytes.checked_mul(*extent).unwrap_or_else(|| {
-                self.overflow = true;
-                0
-            });
-        }
+        let bytes = dims.iter().try_fold(element, |bytes, (_, extent)| bytes.checked_mul(*extent));
         // Sums of a few hundred such buffers must not overflow either.
-        self.overflow |= bytes > LARGEST;
-        bytes
+        bytes.filter(|bytes| *bytes <= LARGEST).unwrap_or_else(|| {
+            self.refuse(Reason::new("too-large", "a buffer of this request would exceed 4 PiB"));
+            0
+        })
     }
 }
 

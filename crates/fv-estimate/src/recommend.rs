@@ -16,6 +16,7 @@
 
 use fv_spec::authored::ReferenceRun;
 use fv_spec::estimate::{Basis, Estimate, EvidenceMatch, Interval, Reason, Recommendation, Recommendations, Verdict};
+use fv_spec::forecast::TimeForecast;
 use fv_spec::request::PartialRequest;
 
 use crate::device::DeviceSpec;
@@ -91,9 +92,11 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
             budget_bytes: None,
             runs: Vec::new(),
             reasons,
+            time: None,
         };
         return (Verdict::Unknown, Basis::Analytical, recommendation);
     }
+    let time = estimate.forecast.as_ref().and_then(TimeForecast::summary);
     let assessed = assess_with_runs(estimate, evidence, runs);
     let estimated = largest_peaks(&assessed.assessment.estimate).map(|peaks| peaks.device);
     let device_peak = assessed.device_used.map(Interval::exact).or(estimated);
@@ -107,7 +110,7 @@ fn judge(candidate: Candidate) -> (Verdict, Basis, Recommendation) {
         reasons.push(Reason::new("memory-not-pooled", message));
     }
     let recommendation =
-        Recommendation { model, hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons };
+        Recommendation { model, hardware, partition, deployment, gpu_count, device_peak, budget_bytes, runs: assessed.runs, reasons, time };
     (assessed.assessment.status, assessed.assessment.basis, recommendation)
 }
 
@@ -146,6 +149,7 @@ pub fn smallest(
                 budget_bytes: budget.budget_bytes,
                 runs: Vec::new(),
                 reasons: Vec::new(),
+                time: None,
             };
             found.push((budget.capacity_bytes.unwrap_or(u64::MAX), recommendation));
         }

@@ -172,3 +172,40 @@ fn tiles_are_evaluated_or_refused_however_many_there_are() {
         }
     }
 }
+
+/// The same in every family: tiles of so many positions of the latent, so many apart.
+#[test]
+fn tiles_of_every_family_are_evaluated_or_refused() {
+    let names = ["tile_sample_min_height", "tile_sample_min_width", "tile_sample_stride_height", "tile_sample_stride_width"];
+    for (id, position, frames) in
+        [("ltx-video-2b", 32, 9), ("cogvideox-5b", 8, 9), ("hunyuanvideo", 8, 9), ("mochi-1", 8, 7), ("minimax-h3", 16, 124)]
+    {
+        let model = data(&format!("models/{id}.json"));
+        let request = PartialRequest { height: Some(16_384), width: Some(16_384), num_frames: Some(frames), ..small() };
+        for (tile, stride, different) in [(1, 1, 1), (2, 1, 4), (16, 12, 4), (32, 1, 1024), (256, 1, 65_536)] {
+            let size = |name: &str| json!(position * if name.contains("stride") { stride } else { tile });
+            let mut set: Vec<(String, Value)> = names.iter().map(|name| ((*name).to_owned(), size(name))).collect();
+            set.push(("vae_tiling".to_owned(), json!(true)));
+            let found = reasons(&model, "diffusers", &request, &Overrides { set, ..Overrides::default() });
+            // MiniMax H3 moves its tiles so that all are of one size; there their number counts.
+            let refused = if id == "minimax-h3" { stride == 1 } else { different > 256 };
+            assert_eq!(found.as_ref().is_some_and(|text| text.contains("are evaluated")), refused, "{id} {tile} {stride}: {found:?}");
+            assert!(refused || found.is_none(), "{id} {tile} {stride}: {found:?}");
+        }
+    }
+}
+
+/// diffusers cuts convolutions over many values into parts in time, and fails where a part is shorter than the kernel.
+#[test]
+fn a_convolution_that_cannot_be_cut_is_refused_by_name() {
+    for (id, frames, side, refused) in
+        [("cogvideox-5b", 9, 1024, false), ("cogvideox-5b", 9, 4096, true), ("mochi-1", 7, 512, false), ("mochi-1", 7, 4096, true)]
+    {
+        let request = PartialRequest { height: Some(side), width: Some(side), num_frames: Some(frames), ..small() };
+        let whole = Overrides { set: vec![("vae_tiling".to_owned(), json!(false))], ..Overrides::default() };
+        let found = reasons(&data(&format!("models/{id}.json")), "diffusers", &request, &whole);
+        assert_eq!(found.as_ref().is_some_and(|text| text.contains("its kernel")), refused, "{id} {side}: {found:?}");
+        let tiled = Overrides { set: vec![("vae_tiling".to_owned(), json!(true))], ..Overrides::default() };
+        assert_eq!(reasons(&data(&format!("models/{id}.json")), "diffusers", &request, &tiled), None, "{id} {side}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The rules of CogVideoX against recorded allocator traces.
 
+mod events;
 mod recorded;
 
 use fv_estimate::cogvideox::dit::{Dit, Forward, Positions};

@@ -1,5 +1,6 @@
 //! The rules of LTX-Video, and of its T5 encoder, against recorded allocator traces.
 
+mod events;
 mod recorded;
 
 use fv_estimate::ltx_video::dit::{Dit, Forward};

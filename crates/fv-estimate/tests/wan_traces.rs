@@ -1,113 +1,14 @@
 //! The Wan rules for diffusers against recorded allocator traces of the classes on an H200: every allocation of at least 1 MiB
 //! and every free of one, in order.
 
-use std::collections::HashMap;
-use std::io::Read;
-use std::path::PathBuf;
+mod events;
+mod exact;
 
-use fv_estimate::program::{Builder, Event};
+use exact::check;
 use fv_estimate::settings::Attention;
 use fv_estimate::wan::diffusers_dit::Forward;
 use fv_estimate::wan::diffusers_vae::Coder;
 use fv_estimate::wan::geometry::{Dit, Latent, Vae};
-
-const LARGE: u64 = 1 << 20;
-
-fn read(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name);
-    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("a gzip of text");
-    text
-}
-
-/// The two are equal but for sizes of workspaces: of those that are a tenth of the peak or more the
-/// program's are at most 6 % smaller and 30 % larger.
-fn check(name: &str, program: &[Event], trace: &[Event]) {
-    let peak = |events: &[Event]| {
-        let (mut live, mut peak, mut sizes) = (0, 0, HashMap::new());
-        for event in events {
-            match event {
-                Event::Alloc(id, bytes) => {
-                    live += bytes;
-                    sizes.insert(*id, *bytes);
-                }
-                Event::Free(id) => live -= sizes[id],
-            }
-            peak = peak.max(live);
-        }
-        peak
-    };
-    let (derived, recorded) = (peak(program), peak(trace));
-    assert!(derived.abs_diff(recorded) * 200 <= recorded, "{name}: peaks {derived} and {recorded}");
-    for (x, y) in compare(name, program, trace).unwrap_or_else(|difference| panic!("{difference}")) {
-        assert!(y * 10 < recorded || (y * 94 <= x * 100 && x * 100 <= y * 130), "{name}: workspace {x}, recorded {y}, peak {recorded}");
-    }
-}
-
-/// The forward pass of a `wan/s_*.txt.gz` trace.
-fn trace(name: &str) -> Vec<Event> {
-    let (mut events, mut names, mut next) = (Vec::new(), HashMap::new(), 0);
-    for line in read(&format!("wan/s_{name}.txt.gz")).lines() {
-        let fields: Vec<&str> = line.split(',').collect();
-        match fields[0] {
-            "a" => {
-                events.push(Event::Alloc(next, fields[1].parse().expect("bytes")));
-                names.insert(fields[2].to_owned(), next);
-                next += 1;
-            }
-            "f" => events.extend(names.remove(fields[1]).map(Event::Free)),
-            _ => {}
-        }
-    }
-    events
-}
-
-/// The large events: allocations numbered anew, frees by that number.
-fn large(events: &[Event]) -> Vec<(Option<u64>, usize)> {
-    let (mut numbers, mut result, mut count) = (HashMap::new(), Vec::new(), 0);
-    for event in events {
-        match event {
-            Event::Alloc(id, bytes) if *bytes >= LARGE => {
-                numbers.insert(*id, count);
-                result.push((Some(*bytes), count));
-                count += 1;
-            }
-            Event::Free(id) => result.extend(numbers.remove(id).map(|number| (None, number))),
-            Event::Alloc(..) => {}
-        }
-    }
-    result
-}
-
-/// Compares program and trace. Workspaces of small convolutions differ, since cuDNN picks other algorithms for them: such sizes
-/// may be off, and are returned as (program, trace).
-#[expect(clippy::many_single_char_names, reason = "a pair of lists, of sizes and of numbers")]
-fn compare(name: &str, program: &[Event], trace: &[Event]) -> Result<Vec<(u64, u64)>, String> {
-    let (a, b) = (large(program), large(trace));
-    let mut sizes = Vec::new();
-    // Encoders are followed by the posterior's own tensors, which the program leaves out.
-    for i in 0..if name.contains("_enc_") { a.len() } else { a.len().max(b.len()) } {
-        let around = || {
-            let show = |list: &[(Option<u64>, usize)]| list[i.saturating_sub(6).min(list.len())..(i + 6).min(list.len())].to_vec();
-            format!("{name}: event {i} of {} and {}\nprogram {:?}\ntrace   {:?}", a.len(), b.len(), show(&a), show(&b))
-        };
-        let (Some((x, m)), Some((y, n))) = (a.get(i), b.get(i)) else { return Err(around()) };
-        if m != n || x.is_some() != y.is_some() {
-            return Err(around());
-        }
-        if let (Some(x), Some(y)) = (x, y)
-            && x.div_ceil(512) != y.div_ceil(512)
-        {
-            let freed_at_once = a.get(i + 1) == Some(&(None, *m));
-            if !freed_at_once {
-                return Err(around());
-            }
-            sizes.push((*x, *y));
-        }
-    }
-    Ok(sizes)
-}
 
 fn dit(hidden: u64, ffn: u64, channels: (u64, u64), image_branch: bool) -> Dit {
     Dit {
@@ -149,11 +50,7 @@ fn transformers() {
     ] {
         let latent = Latent::of(&vae, batch, size[2], size[0], size[1]);
         let forward = Forward { dit, latent, text_tokens: 512, image_tokens, act, keep_fp32, attention, per_token_timesteps: per_token };
-        let mut p = Builder::new(false);
-        let prediction = forward.emit(&mut p);
-        let _ = prediction;
-        let program = p.finish().expect("a program");
-        check(name, &program.events(), &trace(name));
+        check(&format!("wan/s_{name}.txt.gz"), |p| forward.emit(p));
     }
 }
 
@@ -177,11 +74,9 @@ fn vaes() {
         ("vae22_enc_bf16_704x1280x1", Vae::WAN22, 2, [704, 1280, 1], 1, true),
     ] {
         let coder = Coder::diffusers(vae, act);
-        let mut p = Builder::new(false);
         let latent = Latent::of(&vae, batch, size[2], size[0], size[1]);
-        let output = if encode { coder.encode(&mut p, batch, size[2], size[0], size[1]) } else { coder.decode(&mut p, latent) };
-        let _ = output;
-        let program = p.finish().expect("a program");
-        check(name, &program.events(), &trace(name));
+        check(&format!("wan/s_{name}.txt.gz"), |p| {
+            if encode { coder.encode(p, batch, size[2], size[0], size[1]) } else { coder.decode(p, latent) }
+        });
     }
 }

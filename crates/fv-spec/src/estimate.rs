@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::authored::MemoryType;
+use crate::forecast::{TimeForecast, TimeSummary};
 use crate::questions::PlaceChanges;
 use crate::request::Request;
 
@@ -109,6 +110,21 @@ pub enum Tier {
     Pinned,
     Pageable,
     Disk,
+}
+
+impl Tier {
+    /// All tiers, from the fastest.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Pinned, Self::Pageable, Self::Disk];
+
+    /// The name used in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Pinned => "pinned",
+            Self::Pageable => "pageable",
+            Self::Disk => "disk",
+        }
+    }
 }
 
 /// One buffer, or several alike.
@@ -346,6 +362,9 @@ pub struct Estimate {
     pub coverage: Coverage,
     /// Assumptions and remarks.
     pub notes: Vec<String>,
+    /// How long it takes, where a device was chosen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forecast: Option<TimeForecast>,
 }
 
 /// A verdict with the stage peaks, and nothing else: what heat maps and sweeps need.
@@ -477,6 +496,9 @@ pub struct Recommendation {
     pub runs: Vec<String>,
     /// Why.
     pub reasons: Vec<Reason>,
+    /// How long it takes, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub time: Option<TimeSummary>,
 }
 
 /// Devices and deployments for a request; what does not fit is left out.

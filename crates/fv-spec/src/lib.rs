@@ -6,6 +6,8 @@
 //! * [`compiled`]: the versioned JSON that `fv-catalog build` writes and everything else reads.
 //! * [`request`], [`estimate`]: what is asked of the estimator and what it answers (JSON in camelCase).
 //! * [`questions`]: what is answered beside a single estimate.
+//! * [`plan`]: how a request is executed, why, and why it is refused.
+//! * [`probe`]: what a machine was found to have.
 //! * [`family`]: what each memory-rule family requires of its components.
 //! * [`units`]: counts and capacities.
 
@@ -13,6 +15,9 @@ pub mod authored;
 pub mod compiled;
 pub mod estimate;
 pub mod family;
+pub mod forecast;
+pub mod plan;
+pub mod probe;
 pub mod questions;
 pub mod request;
 #[cfg(feature = "schema")]

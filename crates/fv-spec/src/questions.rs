@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::estimate::{Buffer, HostReport, Interval, MemoryReport, Reason, Recommendation, StageName, Verdict};
+use crate::forecast::TimeSummary;
 use crate::request::Request;
 
 #[cfg(feature = "schema")]
@@ -358,6 +359,9 @@ pub struct Compared {
     pub host: HostReport,
     /// Why.
     pub reasons: Vec<Reason>,
+    /// How long it takes, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub time: Option<TimeSummary>,
 }
 
 /// A stage's device peak.

@@ -13,7 +13,7 @@ use crate::{
     authored::{Component, ComponentUse, Coverage, Hardware, Manifest, Role},
     compiled, estimate,
     family::{ComponentType, FAMILIES, GeometryKind, geometry_kind},
-    questions,
+    plan, probe, questions,
     units::{Count, MAX_JSON_INTEGER},
 };
 
@@ -59,8 +59,19 @@ static FILES: &[(&str, Make)] = &[
     ("largest.schema.json", || root::<questions::LargestAnswer>("fv-catalog largest --format json")),
     ("minimum.schema.json", || root::<questions::Minimum>("fv-catalog minimum --format json")),
     ("compare.schema.json", || root::<questions::Comparison>("fv-catalog compare --format json")),
+    ("plan.schema.json", || root::<plan::Plan>("An execution plan: fv-run plan --format json")),
+    ("plan-refusal.schema.json", || root::<plan::refusal::Refusal>("A request that does not fit: fv-run plan --format json, exit code 4")),
+    ("plan-unknown.schema.json", || {
+        root::<plan::refusal::Unplanned>("A request that the policy has no rule for: fv-run plan --format json")
+    }),
+    ("plan-unknown.schema.json", || {
+        root::<plan::refusal::Unplanned>("A request that the policy has no rule for: fv-run plan --format json, exit code 1")
+    }),
+    ("plan-explain.schema.json", || root::<plan::answer::PlanExplanation>("fv-run plan explain --format json")),
+    ("plan-diff.schema.json", || root::<plan::answer::PlanDiff>("fv-run plan diff --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
     ("sweep-report.schema.json", || root::<questions::SweepReport>("fv-catalog sweep --report")),
+    ("probe.schema.json", || root::<probe::Probe>("fv-run probe --json")),
 ];
 
 fn root<T: JsonSchema>(title: &str) -> Value {

@@ -2,6 +2,7 @@
 
 use fv_data::Catalog;
 use fv_estimate::family;
+use fv_estimate::forecast::operations::Operations;
 pub use fv_estimate::modules::standalone::Why;
 use fv_estimate::modules::standalone::{Asked, ComponentPeaks, peaks};
 use fv_estimate::spread::Work;
@@ -20,6 +21,8 @@ pub struct Derived {
     pub component: String,
     /// Its peaks.
     pub peaks: ComponentPeaks,
+    /// What the pass computes, where that is counted.
+    pub operations: Option<Operations>,
     /// What the memory comes from.
     pub work: Work,
     /// Rows of one geometry are left out together when fits are judged.
@@ -101,11 +104,11 @@ fn diffusers(catalog: &Catalog, row: &Row) -> Result<Derived, Why> {
     let pass = family.pass(model, component, role, &asked)?;
     let extents = if let Some(video) = case.video() { video.to_vec() } else { case.numbers.clone() };
     let key: Vec<String> = extents.iter().chain([&batch]).map(u64::to_string).collect();
-    let too_large = || Why::NotCovered("a size beyond what the rules count in".to_owned());
     Ok(Derived {
         family: family.id(),
         component: component.component.clone(),
-        peaks: peaks(&*pass).ok_or_else(too_large)?,
+        peaks: peaks(&*pass)?,
+        operations: pass.operations(),
         work: if matches!(role, Role::Vae | Role::AudioVae) { Work::Vae } else { Work::Plain },
         geometry: key.join("x"),
         video: case.video().map(|[height, width, frames]| [height * width, frames, batch]),

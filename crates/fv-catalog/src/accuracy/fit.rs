@@ -112,7 +112,7 @@ pub fn coefficients(rows: &[Judged], family: &str, errors: &BTreeMap<Work, [f64;
 }
 
 /// `2-5, 9`.
-fn spans(lines: &[usize]) -> String {
+pub(crate) fn spans(lines: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for line in lines {
         match parts.last_mut() {
@@ -126,12 +126,17 @@ fn spans(lines: &[usize]) -> String {
 
 /// The coefficients as a file of the catalog that `command` writes.
 pub fn yaml(coefficients: &BTreeMap<String, Coefficient>, command: &str) -> String {
-    let mut text = format!(
-        "# yaml-language-server: $schema=../../schemas/rules.schema.json\n\
-         # Written by `fv-catalog {command}`; do not edit. How far measured peaks lie from derived ones: measured divided by\n\
+    let head = format!(
+        "# Written by `fv-catalog {command}`; do not edit. How far measured peaks lie from derived ones: measured divided by\n\
          # derived, lowest and highest of the rows, and a margin beyond. Ids with `vae-` are for stages in which a VAE has run.\n\
          # docs/accuracy.md says how the fit was judged.\n\n",
     );
+    yaml_with(coefficients, &head)
+}
+
+/// The same below comments of another kind of coefficients.
+pub(crate) fn yaml_with(coefficients: &BTreeMap<String, Coefficient>, head: &str) -> String {
+    let mut text = format!("# yaml-language-server: $schema=../../schemas/rules.schema.json\n{head}");
     for (id, c) in coefficients {
         let range: Vec<String> = c.range.iter().map(|(name, [low, high])| format!("{name}: [{low}, {high}]")).collect();
         let rows: Vec<String> = c.source_rows.iter().map(|row| format!("\"{row}\"")).collect();

@@ -10,10 +10,14 @@ pub mod case;
 pub mod derive;
 pub mod fit;
 pub mod page;
+pub mod passes;
 pub mod pipelines;
 pub mod published;
 mod published_h3;
+pub mod published_times;
 pub mod rows;
+pub mod times;
+pub mod times_page;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,9 +47,11 @@ pub(crate) static PIPELINES: &str = include_str!("../../../../tests/data/wan/pip
 /// What FastVideo's own code was measured to take.
 pub(crate) static FASTVIDEO: &str = include_str!("../../../../tests/data/fastvideo/peaks.csv");
 /// What others published, by file.
-pub(crate) static PUBLISHED: [(&str, &str); 2] = [
+pub(crate) static PUBLISHED: [(&str, &str); 4] = [
     ("published_wan.csv", include_str!("../../../../tests/data/published_wan.csv")),
     ("published_h3.csv", include_str!("../../../../tests/data/published_h3.csv")),
+    ("fasth3_rtx4090.csv", include_str!("../../../../tests/data/fasth3_rtx4090.csv")),
+    ("published_other.csv", include_str!("../../../../tests/data/published_other.csv")),
 ];
 
 /// The device that the recorded rows come from.
@@ -272,6 +278,8 @@ pub struct Recorded {
     pub pipelines: Vec<pipelines::StageRow>,
     /// Published rows.
     pub published: Vec<published::Published>,
+    /// Forecasts of time, or what the catalog lacks for them.
+    pub times: Result<times_page::Times, String>,
 }
 
 impl Accuracy {
@@ -332,7 +340,8 @@ impl Accuracy {
             return Err(format!("{}: {}", finding.file.path, finding.message));
         }
         let (left_out, left_out_errors) = accuracy.leave_out();
-        accuracy.recorded = Some(Recorded { left_out, left_out_errors, caps: caps?, pipelines: pipelines?, published: published? });
+        let times = times_page::Times::of(catalog, &accuracy.rows);
+        accuracy.recorded = Some(Recorded { left_out, left_out_errors, caps: caps?, pipelines: pipelines?, published: published?, times });
         Ok(accuracy)
     }
 

@@ -1,5 +1,6 @@
 //! The report: for people in a terminal, as the page docs/accuracy.md, and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fv_estimate::spread::{Ends, ONE, Work};
@@ -164,6 +165,12 @@ pub fn markdown(accuracy: &Accuracy) -> String {
         caps(&mut text, recorded);
         pipelines(&mut text, recorded);
         published(&mut text, recorded);
+        match &recorded.times {
+            Ok(times) => text.push_str(&times.markdown()),
+            Err(why) => {
+                let _ = write!(text, "\n## Times\n\nNo figures: {why}.\n");
+            }
+        }
     }
     rows(&mut text, accuracy);
     text.push_str(LIMITS);
@@ -181,7 +188,8 @@ judges rows of your own, and `--check` fails when a limit is missed or this page
   made up, shapes are the published ones. `tests/data/wan/README.md` says how they were taken.\n\
 - `tests/data/families/peaks.csv`: our own rows of the other families, taken the same way (README there).\n\
 - `tests/data/h200_caps.json`: the smallest allocator cap under which a component still completes.\n\
-- `tests/data/published_wan.csv`, `published_h3.csv`: what others published, under any engine.\n\n\
+- `tests/data/published_wan.csv`, `published_h3.csv`, `fasth3_rtx4090.csv`, `published_other.csv`: what others published, under any\n\
+  engine.\n\n\
 Every row is bytes of one process. **Allocated** is what tensors take, in blocks as the allocator hands them out. **Reserved** is what the\n\
 allocator holds. **Device** is what the whole card shows. They are never compared with each other.\n\n\
 ## What was fitted, and what was held out\n\n\
@@ -369,12 +377,12 @@ fn reserved_inside(row: &StageRow) -> Option<bool> {
 
 fn published(text: &mut String, recorded: &Recorded) {
     text.push_str(
-        "\n## Published figures\n\nEach with our figure where the inputs suffice for one. Only rows marked *yes* are of an engine that the rules describe and have complete\n\
-         inputs; the others are here to show the distance, not to be met.\n\n\
+        "\n## Published figures\n\nDevice memory, each row with our figure where the inputs suffice for one. Only rows marked *yes* are of an engine that the rules describe\n\
+         and have complete inputs; the others are here to show the distance, not to be met. GB are 10^9 bytes.\n\n\
          | line | what | metric | published | ours GiB | error | comparable | remark |\n| ---: | --- | --- | ---: | ---: | ---: | --- | --- |\n",
     );
-    let mut file = "published_wan.csv";
-    for row in &recorded.published {
+    let mut file = "";
+    for row in recorded.published.iter().filter(|row| row.memory) {
         if row.file != file {
             file = row.file;
             let _ = writeln!(text, "| | **`{file}`** | | | | | | |");
@@ -395,6 +403,27 @@ fn published(text: &mut String, recorded: &Recorded) {
             if row.comparable { "yes" } else { "no" },
             row.why
         );
+    }
+    left_out(text, recorded);
+}
+
+/// How many published rows have a figure of ours, and why the others have none.
+fn left_out(text: &mut String, recorded: &Recorded) {
+    let all = &recorded.published;
+    let mut reasons: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    for row in all.iter().filter(|row| row.value.is_none()) {
+        *reasons.entry((!row.memory, &row.why)).or_default() += 1;
+    }
+    let used = all.iter().filter(|row| row.value.is_some()).count();
+    let _ = writeln!(
+        text,
+        "\nOf {} published rows {used} stand beside a figure of ours and {} do not. No row of CogVideoX, LTX-Video or Mochi is known.\n\n\
+         | without a figure, and why | in the table | rows |\n| --- | --- | ---: |",
+        all.len(),
+        all.len() - used
+    );
+    for ((elsewhere, why), rows) in reasons {
+        let _ = writeln!(text, "| {why} | {} | {rows} |", if elsewhere { "no" } else { "yes" });
     }
 }
 

@@ -1,11 +1,11 @@
-//! Published measurements of Wan and MiniMax H3 models under any engine, each beside our figure or the reason why there is none.
+//! Published measurements under any engine, each beside our figure or the reason why there is none.
 
 use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
 use fv_estimate::resolve::Overrides;
 use fv_estimate::spread::Work;
-use fv_spec::authored::Runtime;
-use fv_spec::estimate::{PeakBytes, StageName};
+use fv_spec::authored::{Role, Runtime};
+use fv_spec::estimate::{Interval, PeakBytes, StageName};
 use fv_spec::request::PartialRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,6 +44,8 @@ pub struct Published {
     pub what: String,
     /// Stage and metric.
     pub metric: String,
+    /// Whether it is device memory that a model takes; times, host memory and the like are counted and not compared.
+    pub memory: bool,
     /// The figure in bytes, where it is one of memory.
     pub bytes: Option<u64>,
     /// The figure as printed.
@@ -87,6 +89,7 @@ fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, us
         source: line.source.clone(),
         what: format!("{}{size}{on}{setting}", line.model),
         metric: format!("{} {}", line.stage, line.metric),
+        memory: false,
         bytes: bytes(&line.value, &line.unit),
         printed: format!("{} {}", line.value, line.unit.split(' ').next().unwrap_or_default()),
         derived: None,
@@ -94,7 +97,16 @@ fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, us
         comparable: false,
         why: String::new(),
     };
-    let compared = if file == "published_h3.csv" { published_h3::compare(catalog, line) } else { compare(catalog, spreads, line) };
+    if let Some(why) = no_device_memory(line) {
+        why.clone_into(&mut row.why);
+        return row;
+    }
+    row.memory = true;
+    let compared = match file {
+        "published_h3.csv" | "fasth3_rtx4090.csv" => published_h3::compare(catalog, line),
+        "published_other.csv" => hunyuan_video(catalog, line),
+        _ => compare(catalog, spreads, line),
+    };
     match compared {
         Ok((peaks, comparable, why)) => {
             let interval = if line.metric.contains("reserved") { peaks.reserved } else { peaks.allocated };
@@ -107,11 +119,20 @@ fn judge(catalog: &Catalog, spreads: &Spreads, (file, number): (&'static str, us
     row
 }
 
+/// What a row says that is not device memory of a model.
+fn no_device_memory(line: &Line) -> Option<&'static str> {
+    match line.metric.as_str() {
+        metric if metric.starts_with("time") => Some("a time, not memory"),
+        metric if metric.starts_with("host_") => Some("host memory of all processes of a pod, interpreter and libraries included"),
+        "bandwidth" => Some("a bandwidth, not memory"),
+        "outcome" => Some("a request that ran out of memory, without a figure"),
+        "usable_memory" => Some("memory of a device, not of a model"),
+        _ => None,
+    }
+}
+
 /// Peaks to compare with, whether the inputs are complete and the engine is ours, and a remark.
 fn compare(catalog: &Catalog, spreads: &Spreads, line: &Line) -> Result<(PeakBytes, bool, String), String> {
-    if line.metric.starts_with("time") {
-        return Err("a time, not memory".to_owned());
-    }
     if line.metric.starts_with("delta") {
         return Err("a difference between two runs of another engine".to_owned());
     }
@@ -152,6 +173,24 @@ fn image_vae(catalog: &Catalog, spreads: &Spreads, line: &Line) -> Result<(PeakB
     let peaks = spreads.ends(Work::Vae).peaks(derived.peaks.tensors, derived.peaks.allocated, derived.peaks.reserved);
     let remark = if line.note.contains("exclude") { "; this column may leave out the weights" } else { "" };
     Ok((peaks, false, format!("another engine on another card: cuDNN chooses other kernels and workspaces there{remark}")))
+}
+
+/// HunyuanVideo: what its transformer takes when it is loaded, and about what its VAE takes.
+fn hunyuan_video(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), String> {
+    if line.model.starts_with("HunyuanVideo VAE") {
+        let frames = if line.precision_offload.contains("64") { "; tiles of 64 frames were an earlier default" } else { "" };
+        return Err(format!("about, in whole GB, and neither precision nor frames are given{frames}"));
+    }
+    let model = catalog.model("hunyuanvideo").ok_or("the catalog has no hunyuanvideo")?;
+    let transformer = model.components.get(&Role::Transformer).ok_or("the model has no transformer")?;
+    let peaks = weights(2 * transformer.parameter_count.get());
+    Ok((peaks, false, "weights in bf16: parameters of the catalog times bytes of a value".to_owned()))
+}
+
+/// Bytes of weights as peaks.
+pub(super) fn weights(bytes: u64) -> PeakBytes {
+    let interval = Interval { low: bytes, value: bytes, high: bytes };
+    PeakBytes { allocated: interval, reserved: interval, device: interval }
 }
 
 /// All components resident, before anything runs.
@@ -199,11 +238,12 @@ fn evaluate(catalog: &Catalog, id: &str, runtime: Runtime, line: &Line, set: Vec
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// A figure of memory in bytes. Only exact units: what is printed as GB may be either.
+/// A figure of memory in bytes. GB are 10^9 bytes: the weights among the rows that say GB agree with that.
 fn bytes(value: &str, unit: &str) -> Option<u64> {
     let scale: f64 = match unit {
         "GiB" => 1024.0 * 1024.0 * 1024.0,
         "MiB" => 1024.0 * 1024.0,
+        "GB" => 1e9,
         unit if unit.starts_with("GB (unit as printed, MiB/1024") => 1024.0 * 1024.0 * 1024.0,
         _ => return None,
     };

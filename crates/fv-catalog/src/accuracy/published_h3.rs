@@ -4,10 +4,10 @@ use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
 use fv_estimate::resolve::Overrides;
 use fv_spec::authored::Role;
-use fv_spec::estimate::{Interval, PeakBytes, StageName};
+use fv_spec::estimate::{PeakBytes, StageName};
 use fv_spec::request::PartialRequest;
 
-use super::published::Line;
+use super::published::{self, Line};
 
 /// Peaks to compare with, whether the inputs are complete and the engine is ours, and a remark.
 pub(super) fn compare(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), String> {
@@ -32,7 +32,7 @@ fn weights(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), 
         h3.components.get(&Role::Transformer).and_then(|dit| dit.alternatives.first()).map_or(0, |dit| 2 * dit.parameter_count.get());
     let gated = trim.components.get(&Role::Transformer).map_or(0, |dit| 2 * dit.parameter_count.get());
     let decoder = vae - 4 * ENCODER;
-    let plain = "parameters of the catalog times bytes of a value";
+    let plain = "parameters of the catalog times bytes of a value, against a rounded figure";
     let (bytes, remark) = match line.model.as_str() {
         "MiniMax H3 encoder" => (encoder, plain),
         "MiniMax H3 DiT rank16 bf16" => (small, plain),
@@ -47,9 +47,7 @@ fn weights(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), 
         "H3 text encoder FP8 (projected)" => (encoder - MATRICES, "a byte a value of the matrices; scales are left out"),
         _ => return Err("another engine, and weights in a storage whose layout is not stated".to_owned()),
     };
-    let interval = Interval { low: bytes, value: bytes, high: bytes };
-    let peaks = PeakBytes { allocated: interval, reserved: interval, device: interval };
-    Ok((peaks, false, format!("{remark}; what an engine allocates around them is not in it")))
+    Ok((published::weights(bytes), false, format!("{remark}; what an engine allocates around them is not in it")))
 }
 
 /// Parameters of the video VAE's encoder with both small convolutions.

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use fv_catalog::{
-    accuracy::{Accuracy, page},
+    accuracy::{Accuracy, page, passes, times},
     output::Format,
     sources, write,
 };
@@ -32,7 +32,7 @@ pub(crate) struct AccuracyArguments {
     /// Write the report as Markdown to this file (docs/accuracy.md is made so)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fit the spread of reserved peaks to the recorded rows and write catalog/rules/spread-<family>-diffusers.yaml
+    /// Fit the spread of peaks and the law of times to the recorded rows and write them below catalog/rules
     #[arg(long, conflicts_with_all = ["rows", "check", "out"])]
     fit: bool,
 }
@@ -55,7 +55,11 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
         Accuracy::of(&catalog, &files)
     };
     if arguments.fit {
-        return fit(context, &accuracy);
+        let times = times::file(&catalog).map_err(Stop::Usage)?;
+        let rows = passes::timed(&catalog, &accuracy.rows).map_err(Stop::Usage)?;
+        let common = passes::common(&catalog).map_err(Stop::Usage)?;
+        let passes = passes::files(&rows, &passes::fit_all(&rows, &common));
+        return fit(context, accuracy.fitted().into_iter().chain([times]).chain(passes));
     }
     let page = page::markdown(&accuracy);
     if arguments.check && arguments.rows.is_empty() {
@@ -85,8 +89,8 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
     Ok(())
 }
 
-fn fit(context: &mut Context, accuracy: &Accuracy) -> Done {
-    for (name, text) in accuracy.fitted() {
+fn fit(context: &mut Context, files: impl Iterator<Item = (String, String)>) -> Done {
+    for (name, text) in files {
         let path = context.authored()?.join(&name);
         let failed = |error: &dyn std::fmt::Display| Stop::Usage(format!("{}: {error}", path.display()));
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {

@@ -3,25 +3,30 @@
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use fv_catalog::{sources, yaml::short};
+use fv_catalog::{prices, sources, yaml::short};
+use fv_cli::lookup;
 use fv_data::Store;
 use fv_estimate::{
     budget::{Asked, Budget},
     device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes},
     error::{InputError, quoted},
     estimate::Workload,
+    forecast::{cost::Price, rates::Rates},
     place,
     resolve::Overrides,
 };
 use fv_spec::{
     authored::{DeviceKind, Runtime},
     compiled::{Device, Example, Model, RulesFile},
+    forecast::TimeForecast,
     request::PartialRequest,
 };
 use serde_json::Value;
 
 use crate::cli::{Context, Origin, Stop};
 
+/// A price file is a few hundred lines.
+const MAX_PRICE_BYTES: u64 = 4 << 20;
 /// A description of a device is a few lines.
 const MAX_DEVICE_BYTES: u64 = 1 << 20;
 
@@ -281,6 +286,44 @@ impl Devices {
     }
 }
 
+/// Prices of devices.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PriceArgs {
+    /// What an hour of each device costs, as CSV: hardware, currency, `price_per_hour`, source, date. Adds cost for each video
+    #[arg(long, value_name = "FILE.csv", help_heading = "Device")]
+    prices: Option<PathBuf>,
+}
+
+impl PriceArgs {
+    /// The prices, by device.
+    pub(crate) fn read(&self, store: &Store) -> Result<BTreeMap<String, Price>, Stop> {
+        let Some(path) = &self.prices else { return Ok(BTreeMap::new()) };
+        let shown = path.display().to_string();
+        let bytes = sources::bytes(path, MAX_PRICE_BYTES).map_err(|(_, why)| Stop::Usage(format!("{shown}: {why}")))?;
+        let text = String::from_utf8(bytes).map_err(|_| Stop::Usage(format!("{shown}: not UTF-8 text")))?;
+        let known: Vec<String> = store.devices()?.into_iter().map(|device| device.id).collect();
+        let resolve = |name: &str| store.device(name).ok().flatten().map(|device| device.id);
+        let prices = prices::read(&shown, &text, resolve, &known).map_err(|errors| Stop::Usage(errors.join("\nerror: ")))?;
+        Ok(prices.into_iter().map(|price| (price.hardware.clone(), price)).collect())
+    }
+}
+
+/// How long a workload takes on a device, and what that costs where its price is known. A partition's rates are not those of the
+/// whole device, and are not known.
+pub(crate) fn timed(
+    workload: &Workload,
+    (model, example, rules): (&Model, &Example, &RulesFile),
+    device: &DeviceSpec,
+    partition: Option<&str>,
+    prices: &BTreeMap<String, Price>,
+) -> TimeForecast {
+    let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
+    let mut forecast = workload.forecast(model, example, part.as_ref().unwrap_or(&device.rates), rules);
+    let price = prices.get(&device.id).filter(|_| partition.is_none());
+    forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
+    forecast
+}
+
 /// The engine of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "kebab-case")]
@@ -393,17 +436,7 @@ fn named(example: &Example) -> String {
 
 /// The model of this name.
 pub(crate) fn model(store: &Store, name: &str) -> Result<Model, Stop> {
-    let Some(model) = store.model(name)? else {
-        if let Some(device) = store.device(name)? {
-            return Err(Stop::Usage(format!(
-                "{:?} is the device {}; name a model, and the device after --hardware",
-                short(name),
-                device.id
-            )));
-        }
-        return Err(Stop::Usage(unknown("model with capacity facts", name, store.model_ids().into_iter())));
-    };
-    Ok(model)
+    Ok(lookup::model(store, name)?)
 }
 
 /// All models.
@@ -518,13 +551,7 @@ impl On {
 
 /// A device of the catalog.
 pub(crate) fn hardware(store: &Store, name: &str) -> Result<Result<DeviceSpec, InputError>, Stop> {
-    let name = name.trim();
-    if let Some(device) = store.device(name)? {
-        return Ok(Ok(DeviceSpec::from(&device)));
-    }
-    let devices = store.devices()?;
-    let known = devices.iter().flat_map(|device| std::iter::once(&device.id).chain(&device.aliases)).map(String::as_str);
-    Ok(Err(InputError::new("unknown-hardware", unknown("device", name, known))))
+    Ok(lookup::device(store, name)?.map(|device| DeviceSpec::from(&device)))
 }
 
 fn device_file(path: &std::path::Path) -> Result<Value, Stop> {
@@ -534,23 +561,9 @@ fn device_file(path: &std::path::Path) -> Result<Value, Stop> {
     serde_json::from_slice(bytes).map_err(|error| refuse(format!("not JSON: {error}")))
 }
 
-fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let near = fv_data::nearest(name, known);
-    let hint =
-        if near.is_empty() { "`fv-catalog find WORDS` searches by name".to_owned() } else { format!("did you mean {}?", near.join(", ")) };
-    format!("no {what} is called {:?}; {hint}", short(name))
-}
-
 /// Wrong input, all of it.
 pub(crate) fn refused(errors: Vec<InputError>) -> Stop {
-    let mut messages: Vec<String> = Vec::new();
-    for error in errors {
-        // One slip can be met on two ways.
-        if !messages.contains(&error.message) {
-            messages.push(error.message);
-        }
-    }
-    Stop::Usage(messages.join("\nerror: "))
+    fv_cli::stop::Stop::wrong(errors).into()
 }
 
 /// A workload and the budget it is compared with.

@@ -1,9 +1,10 @@
 //! `estimate`, `explain`, `match`, `assess` and `recommend`.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use clap::Args;
 use fv_catalog::output::Format;
+use fv_cli::terminal;
 use fv_estimate::{
     device::DeviceSpec,
     error::InputError,
@@ -27,8 +28,8 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::ask::{Devices, Evaluated, Limits, On, Place, Work, evaluate, is_unified, models, needed, refused};
-use crate::cli::{Context, Done, Stop, width};
+use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, models, needed, refused, timed};
+use crate::cli::{Context, Done, Stop};
 
 /// `estimate` and `explain`.
 #[derive(Debug, Args)]
@@ -84,6 +85,8 @@ pub(crate) struct RecommendArgs {
     partitions: bool,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    prices: PriceArgs,
     /// Lines of each list; without it 10 for people and all as JSON
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     limit: Option<usize>,
@@ -113,6 +116,7 @@ struct Asked {
     example: usize,
     place: Place,
     evaluated: Evaluated,
+    rules: RulesFile,
 }
 
 impl Asked {
@@ -124,9 +128,10 @@ impl Asked {
         let example = work.example(&model)?;
         let place = on.find(&store)?;
         work.asks.sound()?;
-        let evaluated = evaluate(&model, example, work, &place, &store.rules()?)?;
+        let rules = store.rules()?;
+        let evaluated = evaluate(&model, example, work, &place, &rules)?;
         let example = model.examples.iter().position(|other| other.id == example.id).unwrap_or_default();
-        Ok(Self { model, example, place, evaluated })
+        Ok(Self { model, example, place, evaluated, rules })
     }
 
     fn example(&self) -> &Example {
@@ -139,8 +144,12 @@ impl Asked {
 
     fn estimate(&self) -> Result<Estimate, Stop> {
         let Evaluated { workload, budget } = &self.evaluated;
-        let estimate = workload.estimate(self.place.device.as_ref().map(|device| device.id.as_str()), budget);
+        let mut estimate = workload.estimate(self.place.device.as_ref().map(|device| device.id.as_str()), budget);
         bounded(&estimate)?;
+        if let Some(device) = &self.place.device {
+            let about = (&self.model, self.example(), &self.rules);
+            estimate.forecast = Some(timed(workload, about, device, self.place.asked.partition.as_deref(), &BTreeMap::new()));
+        }
         Ok(estimate)
     }
 
@@ -184,7 +193,7 @@ fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, rev
         revisions: WantedRevisions {
             runtime: revisions.runtime_revision.clone(),
             model: revisions.model_revision.clone(),
-            components: std::collections::BTreeMap::new(),
+            components: BTreeMap::new(),
         },
         synthetic_weights: false,
         execution: None,
@@ -208,7 +217,7 @@ pub(crate) fn estimate(context: &mut Context, arguments: &EstimateArgs) -> Done 
     let estimate = asked.estimate()?;
     match context.data_format()? {
         Format::Json => context.value(&estimate)?,
-        _ => context.text(&render::estimate(&estimate, &asked.names(), width()))?,
+        _ => context.text(&render::estimate(&estimate, &asked.names(), terminal::width()))?,
     }
     required(arguments.require_fit, estimate.status == Verdict::Fits)
 }
@@ -220,7 +229,7 @@ pub(crate) fn explain(context: &mut Context, arguments: &EstimateArgs) -> Done {
     let explanation = Explanation { version: VERSION, estimate: asked.estimate()?, heuristics };
     match context.data_format()? {
         Format::Json => context.value(&explanation)?,
-        _ => context.text(&render::explanation(&explanation, &asked.names(), width()))?,
+        _ => context.text(&render::explanation(&explanation, &asked.names(), terminal::width()))?,
     }
     required(arguments.require_fit, explanation.estimate.status == Verdict::Fits)
 }
@@ -230,7 +239,7 @@ pub(crate) fn match_runs(context: &mut Context, arguments: &MatchArgs) -> Done {
     let matches = match_evidence(&asked.query(&arguments.work, &arguments.revisions), &asked.model.reference_runs);
     match context.data_format()? {
         Format::Json => context.value(&matches),
-        _ => context.text(&render::evidence(&matches, &asked.names(), &asked.example().id, width())),
+        _ => context.text(&render::evidence(&matches, &asked.names(), &asked.example().id, terminal::width())),
     }
 }
 
@@ -241,7 +250,7 @@ pub(crate) fn assess(context: &mut Context, arguments: &AssessArgs) -> Done {
     let assessment = assess_evidence(asked.estimate()?, matches, runs);
     match context.data_format()? {
         Format::Json => context.value(&assessment)?,
-        _ => context.text(&render::assessment(&assessment, &asked.names(), width()))?,
+        _ => context.text(&render::assessment(&assessment, &asked.names(), terminal::width()))?,
     }
     required(arguments.require_fit, assessment.status == Verdict::Fits)
 }
@@ -267,6 +276,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     let mut errors = Vec::new();
     let devices = arguments.devices.find(&store, &mut errors)?;
     work.asks.sound()?;
+    let prices = arguments.prices.read(&store)?;
     let limits = arguments.limits.asked(&mut errors);
     // Limits are wrong or right for all devices alike, and without one.
     errors.extend(place::offer(None, &limits, Runtime::FvRun, &rules).err().into_iter().flatten());
@@ -300,7 +310,8 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
                     let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
                     let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
                     place::check_device(&mut budget, device, &workload.settings);
-                    let estimate = workload.estimate(Some(&device.id), &budget);
+                    let mut estimate = workload.estimate(Some(&device.id), &budget);
+                    estimate.forecast = Some(timed(workload, (model, example, &rules), device, partition, &prices));
                     bounded(&estimate)?;
                     query.hardware = Some(device.id.clone());
                     query.partition = partition.map(str::to_owned);
@@ -348,7 +359,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
         let all = format!("any of {} model{}", models.len(), if models.len() == 1 { "" } else { "s" });
         let (name, requests) = if one { (models[0].name.as_str(), &requests[..]) } else { (all.as_str(), &[][..]) };
         let asked = render::Asked { model: name, requests, considered, limit };
-        context.text(&render::recommendations(&found, &asked, width()))?;
+        context.text(&render::recommendations(&found, &asked, terminal::width()))?;
     }
     required(arguments.require_fit, fits)
 }
@@ -441,7 +452,6 @@ fn workloads<'a>(
 impl Context {
     /// Writes text for people.
     pub(super) fn text(&mut self, text: &Text) -> Done {
-        let text = if self.paints() { text.painted(super::paint) } else { text.plain() };
-        Ok(self.out.write_all(text.as_bytes())?)
+        Ok(self.out.write_all(terminal::shown(text, self.global.color.paints()).as_bytes())?)
     }
 }

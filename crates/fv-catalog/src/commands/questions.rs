@@ -1,13 +1,15 @@
 //! `largest`, `minimum` and `compare`.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use clap::Args;
 use fv_catalog::output::Format;
+use fv_cli::terminal;
 use fv_estimate::{
     budget,
     device::DeviceSpec,
     error::InputError,
+    forecast::cost::Price,
     largest::{Answer, Wanted, largest as find_largest},
     minimum::minimum as find_minimum,
     question::Question,
@@ -23,9 +25,11 @@ use fv_spec::{
 };
 use rayon::prelude::*;
 
-use super::ask::{Asks, Devices, Limits, On, Place, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused};
+use super::ask::{
+    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused, timed,
+};
 use super::estimate::required;
-use crate::cli::{Context, Done, Stop, width};
+use crate::cli::{Context, Done, Stop};
 
 /// `largest`.
 #[derive(Debug, Args)]
@@ -79,6 +83,8 @@ pub(crate) struct CompareArgs {
     asks: Asks,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    prices: PriceArgs,
     /// Exit 1 unless something fits
     #[arg(long)]
     require_fit: bool,
@@ -140,7 +146,12 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     let name = if one { models[0].name.as_str() } else { "" };
     match context.data_format()? {
         Format::Json => context.value(&result)?,
-        _ => context.text(&render::largest(&result, &Names { model: name, device: Some(&device.name) }, arguments.explain, width()))?,
+        _ => context.text(&render::largest(
+            &result,
+            &Names { model: name, device: Some(&device.name) },
+            arguments.explain,
+            terminal::width(),
+        ))?,
     }
     let some = |extent: &Extent| extent.largest.is_some();
     let fits =
@@ -187,7 +198,7 @@ pub(crate) fn minimum(context: &mut Context, arguments: &MinimumArgs) -> Done {
     let names = Names { model: &model.name, device: device.map(|device| device.name.as_str()) };
     match context.data_format()? {
         Format::Json => context.value(&answer)?,
-        _ => context.text(&render::minimum(&answer, &names, width()))?,
+        _ => context.text(&render::minimum(&answer, &names, terminal::width()))?,
     }
     let Minimum { status, .. } = answer;
     required(arguments.require_fit, device.is_some() && status == Verdict::Fits)
@@ -216,10 +227,11 @@ pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
         return Err(refused(errors));
     }
     let rules = store.rules()?;
+    let prices = arguments.prices.read(&store)?;
     let mut result = Comparison { version: VERSION, rows: Vec::new() };
     let mut refusals = Vec::new();
     for (model, example) in &asked {
-        match rows(model, example, &devices, &arguments.asks, &limits, &rules) {
+        match rows(model, example, &devices, &arguments.asks, &limits, &rules, &prices) {
             Ok(rows) => result.rows.extend(rows),
             Err(wrong) => refusals.push((*model, *example, wrong)),
         }
@@ -232,7 +244,7 @@ pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
     }
     match context.data_format()? {
         Format::Json => context.value(&result)?,
-        _ => context.text(&render::comparison(&result, width()))?,
+        _ => context.text(&render::comparison(&result, terminal::width()))?,
     }
     required(arguments.require_fit, result.rows.iter().any(|row| row.status == Verdict::Fits))
 }
@@ -269,6 +281,7 @@ fn rows(
     asks: &Asks,
     limits: &budget::Asked,
     rules: &RulesFile,
+    prices: &BTreeMap<String, Price>,
 ) -> Result<Vec<Compared>, Vec<InputError>> {
     let mut found = Vec::new();
     for device in devices {
@@ -290,6 +303,7 @@ fn rows(
             margin_bytes: summary.margin_bytes,
             host: estimate.host,
             reasons: estimate.reasons,
+            time: timed(&workload, (model, example, rules), device, limits.partition.as_deref(), prices).summary(),
         });
     }
     Ok(found)

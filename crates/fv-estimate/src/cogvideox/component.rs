@@ -5,6 +5,7 @@ use fv_spec::compiled::ExpandedComponent;
 
 use super::dit::{Dit, Forward, Positions};
 use super::vae::{self, Coder, LATENT_CHANNELS, SPATIAL, TEMPORAL, TILING};
+use crate::forecast::operations::Operations;
 use crate::modules::FP32;
 use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
@@ -115,6 +116,17 @@ impl Pass for Part {
                 ];
                 vec![(dims.to_vec(), input.element)]
             }
+        }
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        match self {
+            Self::Dit(forward) => Some(forward.operations()),
+            Self::Vae { decodes: true, input, tiling, .. } => {
+                let pixels = [input.height * SPATIAL, input.width * SPATIAL, (input.frames - 1) * TEMPORAL + 1];
+                Some(vae::DECODER.operations(input.batch, pixels, tiling.as_ref(), input.element))
+            }
+            Self::Vae { .. } => None,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::family::Lowered;
 use crate::modules::encoder::{self, Encoder};
 use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
-use crate::modules::pipeline::{self, postprocess};
+use crate::modules::pipeline::{self, Guided, postprocess};
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, Dims, Tensor, sites};
@@ -169,23 +169,9 @@ impl Parts {
                 p.replace(input, next);
             }
             let predicted = forward.emit(p, &mut streams);
-            p.phase("guidance");
-            let wide = if forward.act == FP32 {
-                predicted
-            } else {
-                let wide = p.alloc(&PREDICTION, &latent_dims(branches), FP32);
-                p.release(predicted);
-                wide
-            };
-            p.replace(prediction, wide);
-            if let Some(combined) = combined {
-                let difference = p.alloc(&PREDICTION, &latent_dims(1), FP32);
-                let scaled = p.alloc(&PREDICTION, &latent_dims(1), FP32);
-                p.release(difference);
-                let sum = p.alloc(&PREDICTION, &latent_dims(1), FP32);
-                p.release(scaled);
-                p.replace(combined, sum);
-            }
+            let (all, one) = (latent_dims(branches), latent_dims(1));
+            let guided = Guided { sites: [&PREDICTION; 2], all: &all, one: &one, before: (prediction, combined) };
+            guided.step(p, predicted, forward.act);
             Self::step(p, &latent_dims(1), element, [latents, original]);
         });
 

@@ -7,6 +7,7 @@
 use fv_spec::authored::Role;
 use fv_spec::compiled::ExpandedComponent;
 
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::maps::{Map, convolution_workspace};
 use crate::modules::parameter::{Group, MAX_BLOCKS, MAX_WIDTH, Parameter, Weights, kept, matrix, plain, within};
@@ -160,6 +161,25 @@ pub struct Forward {
 type Both = [Tensor; 2];
 
 impl Forward {
+    /// One sequence of video and text: four square layers of attention and the feed-forward pair, four times as wide.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, blocks, .. } = self.dit;
+        let rows = self.tokens() + self.text_tokens;
+        Blocks {
+            count: blocks,
+            batch: self.batch,
+            rows,
+            weights: 12 * hidden * hidden,
+            other_rows: 0,
+            other_weights: 0,
+            keys: rows,
+            queries: rows,
+            inner: hidden,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     /// Width of a prompt's embeddings.
     pub const TEXT_WIDTH: u64 = TEXT_WIDTH;
 

@@ -5,9 +5,11 @@
 //! time, three the first time where their number is odd. Causal convolutions keep the end of their input as a cache for the
 //! next time; those over single positions keep all of it. The caches of the time before go when the new ones are complete.
 
-use crate::modules::maps::{Map, convolution_workspace, spans};
+use crate::forecast::operations::Decoder;
+use crate::modules::maps::{Map, convolution_workspace, refuse_short_parts};
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::residency::Streams;
+use crate::modules::tiles::{Tiles, spans};
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -33,6 +35,9 @@ sites! { "cogvideox.vae.output":
     DECODED "decoded video" Output;
     TILE "decoded tile" Output;
 }
+
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: 21_600_000, each: 18_540_000 };
 
 /// Channels of a latent.
 pub const LATENT_CHANNELS: u64 = 16;
@@ -174,6 +179,7 @@ impl Coder<'_> {
         let sizes: Vec<u64> =
             spans(x.frames, frames, frames).into_iter().flat_map(|(size, many)| vec![size; usize::try_from(many).unwrap_or(0)]).collect();
         let border = time - 1;
+        refuse_short_parts(p, frames, time);
         let copies: Vec<Option<Tensor>> = sizes
             .iter()
             .enumerate()
@@ -184,7 +190,7 @@ impl Coder<'_> {
             let part = x.with(x.channels, if i > 0 { size + border } else { *size });
             // A part of the frames has to be put together for the kernel.
             let together = copy.is_none().then(|| part.alloc(p, &ORDERED));
-            let made = out.with(out.channels, part.frames - border);
+            let made = out.with(out.channels, part.frames.saturating_sub(border));
             let y = made.alloc(p, &PARTS);
             convolution_workspace(p, &WORKSPACE, part, made, kernel);
             if let Some(together) = together {
@@ -513,29 +519,26 @@ impl Coder<'_> {
             p.release_list(videos);
             return (joined, out);
         }
-        let scale = if decodes { SPATIAL } else { 1 };
-        let size = |pixels: [u32; 2]| pixels.map(|side| u64::from(side) / scale);
-        match tiling.map(|tiling| (size(tiling.tile), size(tiling.stride))) {
-            Some((tile, stride)) if m.height > tile[0] || m.width > tile[1] => self.in_tiles(p, m, decodes, tile, stride),
-            _ => {
-                let held = p.list();
-                let result = self.in_time(p, m, decodes, held);
-                p.release_list(held);
-                result
-            }
+        let unit = if decodes { SPATIAL } else { 1 };
+        if let Some(tiling) = tiling.filter(|tiling| Tiles::several([m.height, m.width], tiling, unit)) {
+            return self.in_tiles(p, m, decodes, tiling);
         }
+        let held = p.list();
+        let result = self.in_time(p, m, decodes, held);
+        p.release_list(held);
+        result
     }
 
-    /// Tiles of `tile` positions, `stride` apart, all kept until they are put together row by row. What a tile leaves goes when
-    /// the next begins.
-    fn in_tiles(&self, p: &mut Builder, m: Map, decodes: bool, tile: [u64; 2], stride: [u64; 2]) -> (Tensor, Map) {
-        let rows = spans(m.height, tile[0], stride[0]);
-        let columns = spans(m.width, tile[1], stride[1]);
+    /// Tiles, all kept until they are put together row by row. What a tile leaves goes when the next begins.
+    fn in_tiles(&self, p: &mut Builder, m: Map, decodes: bool, tiling: Tiling) -> (Tensor, Map) {
+        let unit = if decodes { SPATIAL } else { 1 };
+        let grid = Tiles::new([m.height, m.width], &tiling, unit).admitted(p, 1);
+        let stride = tiling.stride.map(|side| u64::from(side) / unit);
         let (tiles, held) = (p.list(), p.list());
         let mut out = m;
-        for (height, many_rows) in &rows {
-            p.repeat_sampled(*many_rows, 1, 1, |p| {
-                for (width, many_columns) in &columns {
+        for (height, many_rows) in &grid.rows {
+            grid.repeat_rows(p, *many_rows, |p| {
+                for (width, many_columns) in &grid.columns {
                     p.repeat_sampled(*many_columns, 1, 1, |p| {
                         p.release_list(held);
                         let (tile, one) = self.in_time(p, m.sized(*height, *width), decodes, held);
@@ -547,16 +550,15 @@ impl Coder<'_> {
         }
         p.phase("merge_tiles");
         let scaled = |side: u64| if decodes { side * SPATIAL } else { side / SPATIAL };
-        let cut = |spans: &[(u64, u64)], stride: u64| spans.iter().map(|(size, many)| (*size).min(stride) * many).sum::<u64>();
-        let width = scaled(cut(&columns, stride[1]));
+        let width = scaled(Tiles::joined(&grid.columns, stride[1], |side| side));
         let merged = p.list();
-        for (height, many) in &rows {
+        for (height, many) in &grid.rows {
             p.repeat(*many, |p| {
                 let row = out.sized(scaled((*height).min(stride[0])), width).alloc(p, &TILE);
                 p.keep(merged, row);
             });
         }
-        let map = out.sized(scaled(cut(&rows, stride[0])), width);
+        let map = out.sized(scaled(Tiles::joined(&grid.rows, stride[0], |side| side)), width);
         let whole = map.alloc(p, &DECODED);
         for list in [merged, tiles, held] {
             p.release_list(list);

@@ -13,6 +13,7 @@ use super::transformer::Forward;
 use super::vae::{self, Coder};
 use crate::family::Lowered;
 use crate::modules::encoder::{self, CLIP_TOKENS, Encoder};
+use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
 use crate::modules::pipeline;
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
@@ -26,7 +27,6 @@ sites! { "hunyuan_video.diffusers.pipeline":
     PREDICTION "prediction of the step before" Activation;
     SCHEDULER "scheduler temporaries" Activation;
     DECODED "decoded videos" Output;
-    POSTPROCESSED "decoded video in [0, 1]" Output;
 }
 
 /// Tokens of the template around a prompt, which are cut from its embeddings (`crop_start` of `DEFAULT_PROMPT_TEMPLATE`).
@@ -118,24 +118,21 @@ pub(super) fn lower(
     let coder = Coder { act: act(Role::Vae), tiling: settings.tiling };
     let scaled = p.alloc(&LATENTS, &dims, coder.act);
     p.release(latents);
-    let video =
-        [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
-    let [channels, frames, height, width] = video;
+    let video = Map {
+        batch,
+        channels: 3,
+        frames: request.num_frames.into(),
+        height: request.height.into(),
+        width: request.width.into(),
+        element: coder.act,
+    };
     let decoded = if settings.vae_slicing && batch > 1 {
-        let joined = [("batch", batch), channels, frames, height, width];
-        pipeline::in_slices(&mut p, batch, (&DECODED, &joined, coder.act), |p| coder.decode(p, Latent { batch: 1, ..latent }))
+        pipeline::in_slices(&mut p, (&DECODED, video), |p| coder.decode(p, Latent { batch: 1, ..latent }))
     } else {
         coder.decode(&mut p, latent)
     };
-    p.phase("postprocess");
-    // One video at a time: halved, moved and clamped, each a new tensor.
-    let mut last = p.alloc(&POSTPROCESSED, &video, coder.act);
-    for _ in 0..2 {
-        let next = p.alloc(&POSTPROCESSED, &video, coder.act);
-        p.release(last);
-        last = next;
-    }
-    for tensor in [last, decoded, scaled, prediction, pooled, embeds].into_iter().chain(input) {
+    pipeline::postprocess(&mut p, video);
+    for tensor in [decoded, scaled, prediction, pooled, embeds].into_iter().chain(input) {
         p.release(tensor);
     }
     residency.finish(p)

@@ -5,6 +5,7 @@
 //! attention mask of the text tokens excludes the flash kernels; the others hold nothing beside their output.
 
 use super::geometry::{Dit, LATENT_CHANNELS, Latent, REFINERS, TEXT};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Site, Tensor, sites};
@@ -79,6 +80,30 @@ struct States {
 }
 
 impl Forward {
+    /// Patches of one video.
+    fn tokens_of_a_video(&self) -> u64 {
+        self.latent.frames * (self.latent.height / self.dit.patch) * (self.latent.width / self.dit.patch)
+    }
+
+    /// Text and video rows meet as many weights each: of both streams' own layers in the dual blocks, of shared ones after them.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, ffn, dual, single, .. } = self.dit;
+        let rows = self.tokens_of_a_video() + self.text_tokens;
+        Blocks {
+            count: dual + single,
+            batch: self.latent.batch,
+            rows,
+            weights: 4 * hidden * hidden + 2 * hidden * ffn,
+            other_rows: 0,
+            other_weights: 0,
+            keys: rows,
+            queries: rows,
+            inner: hidden,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     fn video_tokens(&self) -> u64 {
         let Latent { frames, height, width, .. } = self.latent;
         frames * (height / self.dit.patch) * (width / self.dit.patch)

@@ -7,10 +7,12 @@
 use fv_spec::compiled::ExpandedComponent;
 
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
+use crate::modules::maps::{Map, copies_workspace};
 use crate::modules::parameter::{Parameter, plain};
-use crate::modules::tiles::{pieces, runs};
-use crate::program::{Builder, Site, Tensor, sites};
+use crate::modules::tiles::{Tiles, spans};
+use crate::program::{Builder, Tensor, sites};
 use crate::settings::Tiling;
 
 sites! { "hunyuan_video.vae.convolution":
@@ -39,14 +41,20 @@ sites! { "hunyuan_video.vae.output":
     DECODED "decoded video" Output;
 }
 
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: -34_900_000, each: 24_690_000 };
+
+/// Height, width and frames of what a latent decodes to.
+pub fn pixels(latent: &Latent) -> [u64; 3] {
+    [latent.height * SPATIAL, latent.width * SPATIAL, latent.frames.saturating_sub(1) * TEMPORAL + 1]
+}
+
 /// Widths of the levels, from the pixels to the latent (`block_out_channels`).
 const WIDTHS: [u64; 4] = [128, 256, 512, 512];
 /// Channels of a frame.
 const RGB: u64 = 3;
 /// Tile sizes of the class: pixels, and frames.
 pub const TILING: Tiling = Tiling { tile: [256, 256], stride: [192, 192], temporal: Some([16, 12]) };
-/// What cuDNN adds to a workspace besides its copies: 16 to 147 bytes in the recorded traces (`tests/data/wan`).
-const CUDNN_HEADER: u64 = 146;
 /// Positions to which the attention kernel aligns the rows of its bias.
 const ALIGNED: u64 = 8;
 
@@ -59,28 +67,9 @@ pub struct Coder {
     pub tiling: Option<Tiling>,
 }
 
-/// Extents of a feature map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Map {
-    batch: u64,
-    channels: u64,
-    frames: u64,
-    height: u64,
-    width: u64,
-}
-
-impl Map {
-    fn with(self, channels: u64) -> Self {
-        Self { channels, ..self }
-    }
-
-    fn elements(self) -> u64 {
-        self.batch * self.channels * self.frames * self.height * self.width
-    }
-
-    fn positions(self) -> u64 {
-        self.frames * self.height * self.width
-    }
+/// Positions of one video of a map.
+fn positions(m: Map) -> u64 {
+    m.frames * m.height * m.width
 }
 
 /// A map and a reference to it.
@@ -92,67 +81,49 @@ fn in_time(level: usize) -> bool {
 }
 
 impl Coder {
-    fn map(&self, p: &mut Builder, site: &'static Site, m: Map) -> Tensor {
-        self.typed(p, site, m, self.act)
-    }
-
-    #[expect(clippy::unused_self, reason = "steps of a coder are called alike")]
-    fn typed(&self, p: &mut Builder, site: &'static Site, m: Map, element: u64) -> Tensor {
-        let dims = [("batch", m.batch), ("channels", m.channels), ("frames", m.frames), ("height", m.height), ("width", m.width)];
-        p.alloc(site, &dims, element)
-    }
-
-    /// The workspace of a convolution: copies of input, output and weights in channels-last order, channels eight at a time where
-    /// the type has two bytes (single convolutions in `tests/data/wan/ops.csv`).
-    fn workspace(&self, p: &mut Builder, x: Map, y: Map) {
-        let pad = |channels: u64| if self.act == FP32 { channels } else { channels.div_ceil(8) * 8 };
-        let copies = x.with(pad(x.channels)).elements() + y.with(pad(y.channels)).elements() + 27 * pad(x.channels) * pad(y.channels);
-        p.touch(&WORKSPACE, &[("input, output and weights", copies + CUDNN_HEADER / self.act)], self.act);
-    }
-
     /// A causal convolution over three frames, rows and columns; the input's reference stays the caller's.
-    fn causal(&self, p: &mut Builder, m: Map, channels: u64) -> Held {
-        self.strided(p, m, channels, [1; 3])
+    fn causal(p: &mut Builder, m: Map, channels: u64) -> Held {
+        Self::strided(p, m, channels, [1; 3])
     }
 
     /// [`causal`](Self::causal) with strides in time, height and width.
-    fn strided(&self, p: &mut Builder, m: Map, channels: u64, strides: [u64; 3]) -> Held {
+    fn strided(p: &mut Builder, m: Map, channels: u64, strides: [u64; 3]) -> Held {
         let [frames, rows, columns] = strides;
         let padded = Map { frames: m.frames + 2, height: m.height + 2, width: m.width + 2, ..m };
-        let pad = self.map(p, &PADDED, padded);
+        let pad = padded.alloc(p, &PADDED);
         let out =
             Map { channels, frames: m.frames.div_ceil(frames), height: m.height.div_ceil(rows), width: m.width.div_ceil(columns), ..m };
-        let y = self.map(p, &FEATURES, out);
-        self.workspace(p, padded, out);
+        let y = out.alloc(p, &FEATURES);
+        copies_workspace(p, &WORKSPACE, padded, out, 27);
         p.release(pad);
         (y, out)
     }
 
     /// Norm, activation and convolution; `x` is dropped once it is normed.
-    fn layer(&self, p: &mut Builder, (x, m): Held, channels: u64) -> Held {
-        let normed = self.map(p, &NORMED, m);
+    fn layer(p: &mut Builder, (x, m): Held, channels: u64) -> Held {
+        let normed = m.alloc(p, &NORMED);
         p.release(x);
-        let activated = self.map(p, &ACTIVATED, m);
+        let activated = m.alloc(p, &ACTIVATED);
         p.release(normed);
-        let y = self.causal(p, m, channels);
+        let y = Self::causal(p, m, channels);
         p.release(activated);
         y
     }
 
     /// `HunyuanVideoResnetBlockCausal3D`; its input stays the caller's.
-    fn residual_block(&self, p: &mut Builder, (x, m): Held, channels: u64, reordered: bool) -> Held {
-        let x = if reordered { self.map(p, &FEATURES, m) } else { p.retain(x) };
+    fn residual_block(p: &mut Builder, (x, m): Held, channels: u64, reordered: bool) -> Held {
+        let x = if reordered { m.alloc(p, &FEATURES) } else { p.retain(x) };
         let first = p.retain(x);
-        let y = self.layer(p, (first, m), channels);
-        let (y, out) = self.layer(p, y, channels);
+        let y = Self::layer(p, (first, m), channels);
+        let (y, out) = Self::layer(p, y, channels);
         let shortcut = (m.channels != channels).then(|| {
             // Padding copies even where nothing is added.
-            let pad = self.map(p, &PADDED, m);
-            let shortcut = self.map(p, &FEATURES, out);
+            let pad = m.alloc(p, &PADDED);
+            let shortcut = out.alloc(p, &FEATURES);
             p.release(pad);
             shortcut
         });
-        let sum = self.map(p, &FEATURES, out);
+        let sum = out.alloc(p, &FEATURES);
         p.release(y);
         if let Some(shortcut) = shortcut {
             p.release(shortcut);
@@ -177,28 +148,28 @@ impl Coder {
 
     /// Attention over all positions of a map, one head; its input stays the caller's.
     fn attention(&self, p: &mut Builder, m: Map) -> Tensor {
-        let normed = self.map(p, &NORMED, m);
-        let qkv = [(); 3].map(|()| self.map(p, &QKV, m));
+        let normed = m.alloc(p, &NORMED);
+        let qkv = [(); 3].map(|()| m.alloc(p, &QKV));
         // The kernel wants rows of its bias aligned.
-        let rows = m.positions();
+        let rows = positions(m);
         let aligned = (!rows.is_multiple_of(ALIGNED)).then(|| {
             let pairs = [("queries", rows), ("keys", rows.next_multiple_of(ALIGNED))];
             p.alloc(&MASK_WORKSPACE, &pairs, self.act)
         });
-        let y = self.map(p, &ATTENTION, m);
+        let y = m.alloc(p, &ATTENTION);
         if self.act != FP32 {
             // A head of this width is accumulated in fp32 outside the kernel.
-            let accumulator = self.typed(p, &ACCUMULATOR, m, FP32);
+            let accumulator = m.of(FP32).alloc(p, &ACCUMULATOR);
             p.release(accumulator);
         }
         if let Some(aligned) = aligned {
             p.release(aligned);
         }
-        let out = self.map(p, &ATTENTION, m);
+        let out = m.alloc(p, &ATTENTION);
         p.release(y);
-        let sum = self.map(p, &FEATURES, m);
+        let sum = m.alloc(p, &FEATURES);
         p.release(out);
-        let scaled = self.map(p, &FEATURES, m);
+        let scaled = m.alloc(p, &FEATURES);
         for tensor in [sum, normed].into_iter().chain(qkv) {
             p.release(tensor);
         }
@@ -207,37 +178,37 @@ impl Coder {
 
     /// `HunyuanVideoMidBlock3D`; its input stays the caller's.
     fn middle(&self, p: &mut Builder, input: Held) -> Held {
-        let (x, m) = self.residual_block(p, input, input.1.channels, false);
-        let mask = self.mask(p, m.positions());
+        let (x, m) = Self::residual_block(p, input, input.1.channels, false);
+        let mask = self.mask(p, positions(m));
         let attended = self.attention(p, m);
         p.release(x);
-        let y = self.residual_block(p, (attended, m), m.channels, true);
+        let y = Self::residual_block(p, (attended, m), m.channels, true);
         p.release(attended);
         p.release(mask);
         y
     }
 
     /// `HunyuanVideoUpsampleCausal3D`: the first frame and the others by themselves, joined, and a convolution.
-    fn upsample(&self, p: &mut Builder, m: Map, time: bool) -> Held {
+    fn upsample(p: &mut Builder, m: Map, time: bool) -> Held {
         let frame = Map { frames: 1, ..m };
         let big = |m: Map, times: u64| Map { frames: m.frames * times, height: 2 * m.height, width: 2 * m.width, ..m };
-        let first = self.map(p, &UPSAMPLED, big(frame, 1));
+        let first = big(frame, 1).alloc(p, &UPSAMPLED);
         if m.frames == 1 {
-            let y = self.causal(p, big(frame, 1), m.channels);
+            let y = Self::causal(p, big(frame, 1), m.channels);
             p.release(first);
             return y;
         }
         // The kernel wants the frame in one piece.
-        let piece = self.map(p, &FRAME, frame);
+        let piece = frame.alloc(p, &FRAME);
         p.release(piece);
         let rest = Map { frames: m.frames - 1, ..m };
-        let others = self.map(p, &UPSAMPLED, rest);
+        let others = rest.alloc(p, &UPSAMPLED);
         let large = big(rest, if time { 2 } else { 1 });
-        let up = self.map(p, &UPSAMPLED, large);
+        let up = large.alloc(p, &UPSAMPLED);
         p.release(others);
         let joined = Map { frames: large.frames + 1, ..large };
-        let whole = self.map(p, &UPSAMPLED, joined);
-        let y = self.causal(p, joined, m.channels);
+        let whole = joined.alloc(p, &UPSAMPLED);
+        let y = Self::causal(p, joined, m.channels);
         for tensor in [whole, first, up] {
             p.release(tensor);
         }
@@ -247,9 +218,9 @@ impl Coder {
     /// The decoder over one tile of a latent.
     fn decode_tile(&self, p: &mut Builder, latent: Map) -> Held {
         p.phase("decode_input");
-        let quantised = self.map(p, &LATENT, latent);
+        let quantised = latent.alloc(p, &LATENT);
         let top = WIDTHS[WIDTHS.len() - 1];
-        let input = self.causal(p, latent, top);
+        let input = Self::causal(p, latent, top);
         p.phase("decode_middle");
         let mut x = self.middle(p, input);
         p.release(input.0);
@@ -257,13 +228,13 @@ impl Coder {
             p.phase(name);
             let mut y = (p.retain(x.0), x.1);
             for _ in 0..3 {
-                let next = self.residual_block(p, y, WIDTHS[level], false);
+                let next = Self::residual_block(p, y, WIDTHS[level], false);
                 p.release(y.0);
                 y = next;
             }
             if level > 0 {
                 // Levels count from the pixels: the first two that the decoder runs through keep or double frames.
-                let next = self.upsample(p, y.1, level < 3);
+                let next = Self::upsample(p, y.1, level < 3);
                 p.release(y.0);
                 y = next;
             }
@@ -271,7 +242,7 @@ impl Coder {
             x = y;
         }
         p.phase("decode_head");
-        let y = self.layer(p, x, RGB);
+        let y = Self::layer(p, x, RGB);
         p.release(quantised);
         y
     }
@@ -279,17 +250,17 @@ impl Coder {
     /// The encoder over one tile of a video; the result is the distribution of its latent.
     fn encode_tile(&self, p: &mut Builder, pixels: Map) -> Held {
         p.phase("encode_input");
-        let mut x = self.causal(p, pixels, WIDTHS[0]);
+        let mut x = Self::causal(p, pixels, WIDTHS[0]);
         for (level, name) in (0..WIDTHS.len()).zip(["encode_level_1", "encode_level_2", "encode_level_3", "encode_level_4"]) {
             p.phase(name);
             let mut y = (p.retain(x.0), x.1);
             for _ in 0..2 {
-                let next = self.residual_block(p, y, WIDTHS[level], false);
+                let next = Self::residual_block(p, y, WIDTHS[level], false);
                 p.release(y.0);
                 y = next;
             }
             if level < 3 {
-                let next = self.strided(p, y.1, WIDTHS[level], [if in_time(level) { 2 } else { 1 }, 2, 2]);
+                let next = Self::strided(p, y.1, WIDTHS[level], [if in_time(level) { 2 } else { 1 }, 2, 2]);
                 p.release(y.0);
                 y = next;
             }
@@ -300,33 +271,33 @@ impl Coder {
         let y = self.middle(p, x);
         p.release(x.0);
         p.phase("encode_head");
-        let (moments, out) = self.layer(p, y, 2 * LATENT_CHANNELS);
-        let quantised = self.map(p, &LATENT, out);
+        let (moments, out) = Self::layer(p, y, 2 * LATENT_CHANNELS);
+        let quantised = out.alloc(p, &LATENT);
         p.release(moments);
         (quantised, out)
     }
 
-    /// Whether `m` is cut in space, whose tiles are `tile` positions.
-    fn cut(&self, m: Map, compression: u64) -> Option<Tiling> {
-        self.tiling.filter(|t| m.height > u64::from(t.tile[0]) / compression || m.width > u64::from(t.tile[1]) / compression)
-    }
-
     /// `tiled_decode` and `tiled_encode`: tiles stay until they are joined to rows and those to the whole, which is the result.
     /// `compression` leads from pixels to positions of the input.
-    fn tiled(&self, p: &mut Builder, m: Map, tiling: Tiling, compression: u64, tile: impl Fn(&mut Builder, Map) -> Held) -> Held {
-        let [(rows, row_stride), (columns, column_stride)] = [(m.height, 0), (m.width, 1)].map(|(extent, side)| {
-            let stride = u64::from(tiling.stride[side]) / compression;
-            (pieces(extent, u64::from(tiling.tile[side]) / compression, stride), stride)
-        });
+    fn tiled(
+        p: &mut Builder,
+        m: Map,
+        tiling: Tiling,
+        (compression, in_time): (u64, usize),
+        tile: impl Fn(&mut Builder, Map) -> Held,
+    ) -> Held {
+        let grid = Tiles::new([m.height, m.width], &tiling, compression).admitted(p, in_time);
+        let [row_stride, column_stride] = tiling.stride.map(|side| u64::from(side) / compression);
         let (tiles, last_tiles, joined) = (p.list(), p.list(), p.list());
         let mut out = m;
         // The loop's name for a row keeps the last one longer than the others.
-        let (before, last) = rows.split_at(rows.len().saturating_sub(1));
+        let [before, last] = grid.but_the_last_row();
         for (list, rows) in [(tiles, before), (last_tiles, last)] {
-            for (height, many) in runs(rows) {
-                p.repeat_sampled(many, 1, 1, |p| {
-                    for (width, many) in runs(&columns) {
-                        p.repeat_sampled(many, 1, 1, |p| {
+            for (height, many) in rows {
+                grid.repeat_rows(p, many, |p| {
+                    for (width, many) in &grid.columns {
+                        let width = *width;
+                        p.repeat_sampled(*many, 1, 1, |p| {
                             let (y, size) = tile(p, Map { height, width, ..m });
                             p.keep(list, y);
                             out = size;
@@ -338,27 +309,27 @@ impl Coder {
         p.phase("merge");
         // What of each tile counts, in positions of the output.
         let scale = |extent: u64| if compression == 1 { extent.div_ceil(SPATIAL) } else { extent * SPATIAL };
-        let sum = |list: &[u64], stride: u64| list.iter().map(|size| scale((*size).min(stride))).sum::<u64>();
-        let whole = Map { height: sum(&rows, row_stride), width: sum(&columns, column_stride), ..out };
-        for (height, many) in runs(&rows) {
-            p.repeat(many, |p| {
-                let row = self.map(p, &TILE, Map { height: scale(height.min(row_stride)), ..whole });
+        let [height, width] = [Tiles::joined(&grid.rows, row_stride, scale), Tiles::joined(&grid.columns, column_stride, scale)];
+        let whole = out.sized(height, width);
+        for (height, many) in &grid.rows {
+            p.repeat(*many, |p| {
+                let row = whole.sized(scale((*height).min(row_stride)), width).alloc(p, &TILE);
                 p.keep(joined, row);
             });
         }
-        let y = self.map(p, &DECODED, whole);
+        let y = whole.alloc(p, &DECODED);
         for list in [tiles, joined, last_tiles] {
             p.release_list(list);
         }
         (y, whole)
     }
 
-    /// A tile of a video or latent, cut in space where it is larger than one.
-    fn space(&self, p: &mut Builder, m: Map, encode: bool) -> Held {
+    /// A tile of a video or latent, one of `in_time` different ones, cut in space where it is larger than one.
+    fn space(&self, p: &mut Builder, m: Map, encode: bool, in_time: usize) -> Held {
         let compression = if encode { 1 } else { SPATIAL };
         let one = |p: &mut Builder, m: Map| if encode { self.encode_tile(p, m) } else { self.decode_tile(p, m) };
-        match self.cut(m, compression) {
-            Some(tiling) => self.tiled(p, m, tiling, compression, one),
+        match self.tiling.filter(|tiling| Tiles::several([m.height, m.width], tiling, compression)) {
+            Some(tiling) => Self::tiled(p, m, tiling, (compression, in_time), one),
             None => one(p, m),
         }
     }
@@ -367,14 +338,14 @@ impl Coder {
     fn run(&self, p: &mut Builder, m: Map, encode: bool) -> Tensor {
         let [frames, stride] = TILING.temporal.unwrap_or([16, 12]).map(|n| u64::from(n) / if encode { 1 } else { TEMPORAL });
         if m.frames <= frames {
-            return self.space(p, m, encode).0;
+            return self.space(p, m, encode, 1).0;
         }
         let parts = p.list();
-        let sizes = pieces(m.frames, frames + 1, stride);
+        let sizes = spans(m.frames, frames + 1, stride);
         let mut out = m;
-        for (frames, many) in runs(&sizes) {
-            p.repeat_sampled(many, 2, 1, |p| {
-                let (y, size) = self.space(p, Map { frames, ..m }, encode);
+        for (frames, many) in &sizes {
+            p.repeat_sampled(*many, 2, 1, |p| {
+                let (y, size) = self.space(p, m.with_frames(*frames), encode, sizes.len());
                 p.keep(parts, y);
                 out = size;
             });
@@ -383,12 +354,8 @@ impl Coder {
         // Every tile but the first leaves its first frame out, and what it has in common with the next.
         let scale = |frames: u64| if encode { (frames - 1) / TEMPORAL + 1 } else { (frames - 1) * TEMPORAL + 1 };
         let stride = if encode { stride / TEMPORAL } else { stride * TEMPORAL };
-        let kept: u64 = sizes
-            .iter()
-            .enumerate()
-            .map(|(i, size)| if i == 0 { scale(*size).min(stride + 1) } else { (scale(*size) - 1).min(stride) })
-            .sum();
-        let whole = self.map(p, &DECODED, Map { frames: kept, ..out });
+        let kept = 1 + Tiles::joined(&sizes, u64::MAX, |size| (scale(size) - 1).min(stride));
+        let whole = out.with_frames(kept).alloc(p, &DECODED);
         p.release_list(parts);
         whole
     }
@@ -396,12 +363,12 @@ impl Coder {
     /// Decodes a latent, whose reference stays the caller's.
     pub fn decode(&self, p: &mut Builder, latent: Latent) -> Tensor {
         let Latent { batch, frames, height, width } = latent;
-        self.run(p, Map { batch, channels: LATENT_CHANNELS, frames, height, width }, false)
+        self.run(p, Map { batch, channels: LATENT_CHANNELS, frames, height, width, element: self.act }, false)
     }
 
     /// Encodes a video of batch, frames, height and width, whose reference stays the caller's: the distribution of its latent.
     pub fn encode(&self, p: &mut Builder, [batch, frames, height, width]: [u64; 4]) -> Tensor {
-        self.run(p, Map { batch, channels: RGB, frames, height, width }, true)
+        self.run(p, Map { batch, channels: RGB, frames, height, width, element: self.act }, true)
     }
 }
 

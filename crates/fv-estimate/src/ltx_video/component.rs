@@ -5,6 +5,7 @@ use fv_spec::compiled::ExpandedComponent;
 
 use super::dit::{Dit, Forward};
 use super::vae::{Coder, LATENT_CHANNELS, SPATIAL, TEMPORAL, TILING, Vae};
+use crate::forecast::operations::Operations;
 use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
 use crate::modules::residency::Streams;
@@ -112,6 +113,17 @@ impl Pass for Part {
                 ];
                 vec![(dims.to_vec(), input.element)]
             }
+        }
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        match self {
+            Self::Dit(forward) => Some(forward.operations()),
+            Self::Vae { vae, encodes: false, input, tiling, .. } => {
+                let pixels = [input.height * SPATIAL, input.width * SPATIAL, (input.frames - 1) * TEMPORAL + 1];
+                Some(vae.decoder().operations(input.batch, pixels, tiling.as_ref(), input.element))
+            }
+            Self::Vae { .. } => None,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::family::Lowered;
 use crate::modules::encoder::{self, Encoder};
 use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
-use crate::modules::pipeline::{self, postprocess};
+use crate::modules::pipeline::{self, Guided, postprocess};
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, Tensor, sites};
@@ -126,23 +126,9 @@ impl Parts {
                 p.release(wide);
             }
             let predicted = forward.emit(p, &mut streams);
-            p.phase("guidance");
-            let wide = if forward.act == FP32 {
-                predicted
-            } else {
-                let wide = p.alloc(&PREDICTION, &packed(branches), FP32);
-                p.release(predicted);
-                wide
-            };
-            p.replace(prediction, wide);
-            if let Some(combined) = combined {
-                let difference = p.alloc(&PREDICTION, &packed(1), FP32);
-                let scaled = p.alloc(&PREDICTION, &packed(1), FP32);
-                p.release(difference);
-                let sum = p.alloc(&PREDICTION, &packed(1), FP32);
-                p.release(scaled);
-                p.replace(combined, sum);
-            }
+            let (all, one) = (packed(branches), packed(1));
+            let guided = Guided { sites: [&PREDICTION; 2], all: &all, one: &one, before: (prediction, combined) };
+            guided.step(p, predicted, forward.act);
             p.phase("scheduler");
             let step = p.alloc(&SCHEDULER, &packed(1), FP32);
             let next = p.alloc(&LATENTS, &packed(1), FP32);

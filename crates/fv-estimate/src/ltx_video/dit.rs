@@ -7,6 +7,7 @@ use fv_spec::authored::Role;
 use fv_spec::compiled::ExpandedComponent;
 
 use super::vae::LATENT_CHANNELS;
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::parameter::{Group, MAX_BLOCKS, MAX_WIDTH, Parameter, Weights, matrix, plain, within};
 use crate::modules::residency::Streams;
@@ -118,6 +119,25 @@ pub struct Forward {
 }
 
 impl Forward {
+    /// Four square layers of self-attention, two of cross-attention and the feed-forward pair for every position; keys and values
+    /// of cross-attention for text alone.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, ffn, blocks, .. } = self.dit;
+        Blocks {
+            count: blocks,
+            batch: self.batch,
+            rows: self.tokens,
+            weights: 6 * hidden * hidden + 2 * hidden * ffn,
+            other_rows: self.text_tokens,
+            other_weights: 2 * hidden * hidden,
+            keys: self.tokens + self.text_tokens,
+            queries: self.tokens,
+            inner: hidden,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     /// Width of a prompt's embeddings.
     pub const TEXT_WIDTH: u64 = TEXT_WIDTH;
 

@@ -5,10 +5,12 @@
 //! wide at the last level. Version 0.9.5 has other widths, folds space and time into channels on its way down, adds the input to
 //! what upsampling makes of it, and scales and shifts normed features by a timestep.
 
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
-use crate::modules::maps::{Map, convolution_workspace, reduction_buffer, spans};
+use crate::modules::maps::{Map, convolution_workspace, reduction_buffer};
 use crate::modules::parameter::{Parameter, plain};
 use crate::modules::residency::Streams;
+use crate::modules::tiles::Tiles;
 use crate::program::{Builder, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -80,6 +82,11 @@ enum Down {
 type Up = (u64, bool, u64);
 
 impl Vae {
+    /// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+    pub fn decoder(&self) -> Decoder {
+        if self.timestep() { Decoder { first: 2_900_000, each: 1_252_000 } } else { Decoder { first: 1_740_000, each: 865_200 } }
+    }
+
     /// The VAE of so many parameters.
     pub fn of(parameters: u64) -> Result<Self, String> {
         [Self::V090, Self::V095]
@@ -397,23 +404,20 @@ impl Coder<'_> {
     /// [`decode`](Self::decode), tile by tile where the latent is larger than one, and one video at a time with `sliced`.
     pub fn decode_as(&self, p: &mut Builder, latent: Map, tiling: Option<Tiling>, sliced: bool) -> Features {
         Self::in_slices(p, latent, sliced, |p, latent| {
-            let size = |pixels: [u32; 2]| pixels.map(|side| u64::from(side) / SPATIAL);
-            match tiling.map(|tiling| (size(tiling.tile), size(tiling.stride))) {
-                Some((tile, stride)) if latent.height > tile[0] || latent.width > tile[1] => {
-                    Self::in_tiles(p, latent, tile, stride, [SPATIAL, 1], &DECODED, |p, latent| self.decode(p, latent))
-                }
-                _ => self.decode(p, latent),
+            match tiling.filter(|tiling| Tiles::several([latent.height, latent.width], tiling, SPATIAL)) {
+                Some(tiling) => Self::in_tiles(p, latent, (tiling, SPATIAL), [SPATIAL, 1], &DECODED, |p, latent| self.decode(p, latent)),
+                None => self.decode(p, latent),
             }
         })
     }
 
     /// [`encode`](Self::encode), tile by tile where the pixels are more than one, and one video at a time with `sliced`.
     pub fn encode_as(&self, p: &mut Builder, pixels: Map, tiling: Option<Tiling>, sliced: bool) -> Features {
-        Self::in_slices(p, pixels, sliced, |p, pixels| match tiling.map(|t| (t.tile.map(u64::from), t.stride.map(u64::from))) {
-            Some((tile, stride)) if pixels.height > tile[0] || pixels.width > tile[1] => {
-                Self::in_tiles(p, pixels, tile, stride, [1, SPATIAL], &LATENT, |p, pixels| self.encode(p, pixels))
+        Self::in_slices(p, pixels, sliced, |p, pixels| {
+            match tiling.filter(|tiling| Tiles::several([pixels.height, pixels.width], tiling, 1)) {
+                Some(tiling) => Self::in_tiles(p, pixels, (tiling, 1), [1, SPATIAL], &LATENT, |p, pixels| self.encode(p, pixels)),
+                None => self.encode(p, pixels),
             }
-            _ => self.encode(p, pixels),
         })
     }
 
@@ -434,24 +438,23 @@ impl Coder<'_> {
         (joined, out)
     }
 
-    /// Tiles of `tile` positions, `stride` apart, each coded on its own and all kept until they are put together row by row;
+    /// Tiles, whose sizes are `unit`s of a position, each coded on its own and all kept until they are put together row by row;
     /// sides grow by a fraction.
     fn in_tiles(
         p: &mut Builder,
         m: Map,
-        tile: [u64; 2],
-        stride: [u64; 2],
+        (tiling, unit): (Tiling, u64),
         [up, down]: [u64; 2],
         site: &'static Site,
         code: impl Fn(&mut Builder, Map) -> Features,
     ) -> Features {
-        let rows = spans(m.height, tile[0], stride[0]);
-        let columns = spans(m.width, tile[1], stride[1]);
+        let grid = Tiles::new([m.height, m.width], &tiling, unit).admitted(p, 1);
+        let stride = tiling.stride.map(|side| u64::from(side) / unit);
         let tiles = p.list();
         let mut out = m;
-        for (height, many_rows) in &rows {
-            p.repeat_sampled(*many_rows, 1, 1, |p| {
-                for (width, many_columns) in &columns {
+        for (height, many_rows) in &grid.rows {
+            grid.repeat_rows(p, *many_rows, |p| {
+                for (width, many_columns) in &grid.columns {
                     p.repeat_sampled(*many_columns, 1, 1, |p| {
                         let (tile, one) = code(p, m.sized(*height, *width));
                         out = one;
@@ -461,17 +464,16 @@ impl Coder<'_> {
             });
         }
         p.phase("merge_tiles");
-        let cut = |spans: &[(u64, u64)], stride: u64| spans.iter().map(|(size, many)| (*size).min(stride) * many).sum::<u64>();
         let scaled = |side: u64| side * up / down;
-        let width = scaled(cut(&columns, stride[1]));
+        let width = scaled(Tiles::joined(&grid.columns, stride[1], |side| side));
         let merged = p.list();
-        for (height, many) in &rows {
+        for (height, many) in &grid.rows {
             p.repeat(*many, |p| {
                 let row = out.sized(scaled((*height).min(stride[0])), width).alloc(p, &TILE);
                 p.keep(merged, row);
             });
         }
-        let whole = out.sized(scaled(cut(&rows, stride[0])), width).alloc(p, site);
+        let whole = out.sized(scaled(Tiles::joined(&grid.rows, stride[0], |side| side)), width).alloc(p, site);
         p.release_list(merged);
         p.release_list(tiles);
         (whole, out.sized(scaled(m.height), scaled(m.width)))

@@ -9,6 +9,7 @@ use super::geometry::{Dit, LATENT, Latent, Rows, Vae};
 use super::video_vae::{Coder, TILING};
 use super::weights::Qwen;
 use super::{audio_vae, qwen};
+use crate::forecast::operations::Operations;
 use crate::modules::FP32;
 use crate::modules::parameter::Weights;
 use crate::modules::residency::Streams;
@@ -152,6 +153,15 @@ impl Pass for Part {
                 ]
             }
             Self::Text(forward) => vec![(vec![("batch", forward.batch), ("tokens", forward.tokens)], 8); 2],
+        }
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        match self {
+            Self::Dit(forward, _) => Some(forward.operations()),
+            // In fp32 its products take neither the rate of BF16 nor one that the catalog has.
+            Self::Decode(coder, latent) => (coder.act == 2).then(|| coder.operations(*latent)),
+            _ => None,
         }
     }
 

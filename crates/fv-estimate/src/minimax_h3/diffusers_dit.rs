@@ -6,6 +6,7 @@
 //! is modulated with is looked up in a table of its timestep and modality.
 
 use super::geometry::{AUDIO_ROW, Dit, REFINER_BLOCKS, ROTARY, ROTARY_FREQUENCIES, Rows, TEXT, VIDEO_ROW};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Site, Tensor, sites};
@@ -74,6 +75,25 @@ pub struct Forward {
 }
 
 impl Forward {
+    /// One packed sequence, of which every row meets the same layers.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, ffn, blocks, .. } = self.dit;
+        let (rows, inner) = (self.rows.all(), self.dit.inner());
+        Blocks {
+            count: blocks,
+            batch: self.batch,
+            rows,
+            weights: 4 * hidden * inner + 3 * hidden * ffn,
+            other_rows: 0,
+            other_weights: 0,
+            keys: rows,
+            queries: rows,
+            inner,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     /// Type of what is projected from latents and to predictions.
     fn ends(&self) -> u64 {
         if self.keep_fp32 { FP32 } else { self.act }

@@ -184,7 +184,7 @@ pub fn lower(
     p.release(prompt);
     p.release_list(weights);
 
-    let program = p.finish().ok_or_else(|| vec![Reason::new("too-large", "a buffer of this request would exceed 4 PiB")])?;
+    let program = p.finish().map_err(|reason| vec![reason])?;
     // Blocks that pass by and the encoder are in page-locked arenas of their exact size.
     let encoder = h3.text.layers * layer;
     let host = HostBytes { pinned_bytes: (h3.dit.blocks - resident) * block + encoder, ..HostBytes::default() };

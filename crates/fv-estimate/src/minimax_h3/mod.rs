@@ -2,7 +2,8 @@
 //!
 //! * [`geometry`] and [`weights`]: a model of the catalog, read into what the rules need.
 //! * [`model`]: a model as a deployment loads it; [`diffusers`]: a request through diffusers' modular pipeline.
-//! * [`fastvideo`]: what is published of FastVideo's; [`freevideo`]: its planner's table.
+//! * [`fastvideo`]: what is published of FastVideo's; [`freevideo`]: its planner's table,
+//!   [`planned`]: its planner's verdict.
 //! * [`diffusers_dit`], [`video_vae`], [`audio_vae`], [`qwen`]: the models that diffusers runs; [`component`]: each on its own.
 
 pub mod audio_vae;
@@ -13,6 +14,7 @@ pub mod fastvideo;
 pub mod freevideo;
 pub mod geometry;
 pub mod model;
+pub mod planned;
 pub mod qwen;
 #[cfg(test)]
 mod simulated;
@@ -24,7 +26,7 @@ use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
 
-use crate::family::{Family, Lowered};
+use crate::family::{ByPlan, Family, Lowered};
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::settings::Settings;
 
@@ -54,9 +56,15 @@ impl Family for MiniMaxH3 {
             Runtime::FastVideo => {
                 model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, example, &h3, settings, request, details))
             }
-            Runtime::FreeVideo => freevideo::lower(settings, request, details),
+            Runtime::FreeVideo => {
+                model::H3::read(model, example).and_then(|h3| freevideo::lower(h3.dit.blocks, settings, request, details))
+            }
             Runtime::FvRun => return None,
         })
+    }
+
+    fn by_plan(&self, model: &Model, example: &Example, settings: &Settings, request: &Request) -> Option<Box<dyn ByPlan>> {
+        planned::by_plan(model, example, settings, request)
     }
 
     fn pass(&self, model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {

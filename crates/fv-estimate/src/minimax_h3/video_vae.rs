@@ -8,7 +8,9 @@
 
 use super::geometry::{LATENT, Latent, SPATIAL, Vae};
 use super::weights::{FFN, LEVELS, PATCH, REGISTERS, WIDTH};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
+use crate::modules::tiles::placed;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -46,7 +48,7 @@ sites! { "minimax_h3.vae.output":
 const HEADS: u64 = 32;
 const ROTATED_WIDTH: u64 = 48;
 /// Latent frames that are decoded together, and how many of them belong to the clip alone.
-const WINDOW: u64 = 7;
+pub const WINDOW: u64 = 7;
 const STEP: u64 = 5;
 /// Frames of a clip, frames before the first that a clip's first latent frame would have, and frames that clips share.
 const CLIP_FRAMES: u64 = 17;
@@ -121,19 +123,54 @@ impl Split {
     }
 }
 
+/// Tiles of a frame of `height` x `width` pixels as the class lays them: rows and columns.
+pub fn tile_counts(height: u64, width: u64) -> [u64; 2] {
+    let Tiling { tile, stride, .. } = TILING;
+    let count = |length: u64, axis: usize| Split::of(length, tile[axis].into(), (tile[axis] - stride[axis]).into()).count() as u64;
+    [count(height, 0), count(width, 1)]
+}
+
 impl Coder {
+    /// Operations of decoding: every block's layers for the rows of each tile of each clip, and attention within a tile.
+    pub fn operations(&self, latent: Latent) -> Operations {
+        let [rows, columns] = self.splits(latent.height * SPATIAL, latent.width * SPATIAL);
+        let tiles = (rows.count() * columns.count()) as u64;
+        let clips = latent.frames.saturating_sub(2) / STEP;
+        let one = (rows.length / SPATIAL) * (columns.length / SPATIAL) * WINDOW + REGISTERS;
+        Blocks {
+            count: self.vae.layers,
+            batch: latent.batch * clips.max(1) * tiles,
+            rows: one,
+            weights: 4 * WIDTH * WIDTH + 3 * WIDTH * 4 * WIDTH,
+            other_rows: 0,
+            other_weights: 0,
+            keys: one,
+            queries: one,
+            inner: WIDTH,
+            hidden: WIDTH,
+        }
+        .operations(self.act)
+    }
+
     /// The type of the encoder and of the pixels that it is given.
     fn encoder(&self) -> u64 {
         if self.keep_fp32 { FP32 } else { self.act }
     }
 
     /// Tiles of a frame of `height` x `width` pixels, rows and columns; one where tiling is off.
-    fn tiles(&self, height: u64, width: u64) -> [Split; 2] {
+    fn splits(&self, height: u64, width: u64) -> [Split; 2] {
         let split = |length: u64, axis: usize| match self.tiling {
             Some(Tiling { tile, stride, .. }) => Split::of(length, tile[axis].into(), tile[axis].saturating_sub(stride[axis]).into()),
-            None => Split { length, overlaps: Vec::new() },
+            None => Split::of(length, length, 0),
         };
         [split(height, 0), split(width, 1)]
+    }
+
+    /// [`Self::splits`], or one tile where there are more than are placed.
+    fn tiles(&self, p: &mut Builder, height: u64, width: u64) -> [Split; 2] {
+        let splits = self.splits(height, width);
+        let count = splits.iter().map(|split| split.count() as u64).product();
+        if placed(p, count) { splits } else { [height, width].map(|length| Split::of(length, length, 0)) }
     }
 
     /// Decodes the latent, whose reference stays the caller's. `element` is the size of what is given.
@@ -203,7 +240,7 @@ impl Coder {
     /// `_decode_clip`: seven latent frames, tile by tile.
     fn decode_clip(&self, p: &mut Builder, latent: Latent) -> Tensor {
         let video = self.video(latent, 4 * WINDOW);
-        let splits = self.tiles(video.height, video.width);
+        let splits = self.tiles(p, video.height, video.width);
         let [height, width] = [&splits[0], &splits[1]].map(|split| split.length);
         let tile = Map { height, width, ..video };
         if self.tiling.is_none() {
@@ -388,7 +425,7 @@ impl Coder {
     }
 
     fn encode_clip(&self, p: &mut Builder, x: Map) -> Tensor {
-        let splits = self.tiles(x.height, x.width);
+        let splits = self.tiles(p, x.height, x.width);
         let [height, width] = [&splits[0], &splits[1]].map(|split| split.length);
         let tile = Map { height, width, ..x };
         if self.tiling.is_none() {

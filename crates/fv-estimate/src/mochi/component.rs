@@ -6,6 +6,7 @@ use fv_spec::compiled::ExpandedComponent;
 use super::geometry::{Dit, Latent, TEXT};
 use super::transformer::Forward;
 use super::vae::{self, Coder};
+use crate::forecast::operations::Operations;
 use crate::modules::parameter::Weights;
 use crate::modules::residency::Streams;
 use crate::modules::standalone::{Asked, EncoderPass, Input, Libraries, Pass, Why};
@@ -92,6 +93,16 @@ impl Pass for Part {
                 let dims = [("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)];
                 vec![(dims.to_vec(), coder.act)]
             }
+        }
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        match self {
+            Self::Dit(forward) => Some(forward.operations()),
+            Self::Decode(coder, latent) => {
+                Some(vae::DECODER.operations(latent.batch, vae::pixels(latent), coder.tiling.as_ref(), coder.act))
+            }
+            Self::Encode(..) => None,
         }
     }
 

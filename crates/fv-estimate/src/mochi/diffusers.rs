@@ -13,8 +13,9 @@ use super::transformer::Forward;
 use super::vae::{self, Coder};
 use crate::family::Lowered;
 use crate::modules::encoder::{self, Encoder};
+use crate::modules::maps::Map;
 use crate::modules::parameter::Weights;
-use crate::modules::pipeline;
+use crate::modules::pipeline::{self, Guided};
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, sites};
@@ -28,7 +29,6 @@ sites! { "mochi.diffusers.pipeline":
     GUIDED "guided prediction" Activation;
     SCHEDULER "scheduler temporaries" Activation;
     DECODED "decoded videos" Output;
-    POSTPROCESSED "decoded video in [0, 1]" Output;
 }
 
 /// Lowers a request.
@@ -113,25 +113,10 @@ pub(super) fn lower(
             p.replace(input, next);
         }
         let y = forward.emit(p, &mut streams);
-        p.phase("guidance");
-        let wide = if forward.act == FP32 {
-            y
-        } else {
-            let wide = p.alloc(&PREDICTION, &together.dims(), FP32);
-            p.release(y);
-            wide
-        };
-        if let Some(halves) = halves {
-            p.replace(halves, wide);
-            let difference = p.alloc(&GUIDED, &latent.dims(), FP32);
-            let scaled = p.alloc(&GUIDED, &latent.dims(), FP32);
-            p.release(difference);
-            let sum = p.alloc(&GUIDED, &latent.dims(), FP32);
-            p.release(scaled);
-            p.replace(prediction, sum);
-        } else {
-            p.replace(prediction, wide);
-        }
+        let (all, one) = (together.dims(), latent.dims());
+        // Without guidance the one prediction stays.
+        let before = halves.map_or((prediction, None), |halves| (halves, Some(prediction)));
+        Guided { sites: [&PREDICTION, &GUIDED], all: &all, one: &one, before }.step(p, y, forward.act);
         p.phase("scheduler");
         let sample = (text != FP32).then(|| p.alloc(&SCHEDULER, &latent.dims(), FP32));
         let scaled = p.alloc(&SCHEDULER, &latent.dims(), FP32);
@@ -158,24 +143,21 @@ pub(super) fn lower(
         z = next;
     }
     let coder = Coder { act: act(Role::Vae), tiling: settings.tiling };
-    let video =
-        [("channels", 3), ("frames", request.num_frames.into()), ("height", request.height.into()), ("width", request.width.into())];
-    let [channels, frames, height, width] = video;
+    let video = Map {
+        batch,
+        channels: 3,
+        frames: request.num_frames.into(),
+        height: request.height.into(),
+        width: request.width.into(),
+        element: coder.act,
+    };
     let decoded = if settings.vae_slicing && batch > 1 {
-        let joined = [("batch", batch), channels, frames, height, width];
-        pipeline::in_slices(&mut p, batch, (&DECODED, &joined, coder.act), |p| coder.decode(p, Latent { batch: 1, ..latent }))
+        pipeline::in_slices(&mut p, (&DECODED, video), |p| coder.decode(p, Latent { batch: 1, ..latent }))
     } else {
         coder.decode(&mut p, latent)
     };
-    p.phase("postprocess");
-    // One video at a time: halved, moved and clamped, each a new tensor.
-    let mut last = p.alloc(&POSTPROCESSED, &video, coder.act);
-    for _ in 0..2 {
-        let next = p.alloc(&POSTPROCESSED, &video, coder.act);
-        p.release(last);
-        last = next;
-    }
-    for tensor in [last, decoded, z, prediction].into_iter().chain(input).chain(halves).chain(embeds) {
+    pipeline::postprocess(&mut p, video);
+    for tensor in [decoded, z, prediction].into_iter().chain(input).chain(halves).chain(embeds) {
         p.release(tensor);
     }
     residency.finish(p)

@@ -5,6 +5,7 @@
 //! fills all of its tokens is assumed; a shorter one makes the joint sequence shorter by its padding.
 
 use super::geometry::{Dit, LATENT_CHANNELS, Latent, TEXT, TEXT_FFN, TEXT_HIDDEN};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::residency::Streams;
 use crate::program::{Builder, Site, Tensor, sites};
@@ -72,6 +73,30 @@ struct Stream {
 }
 
 impl Forward {
+    /// Patches of one video.
+    fn tokens_of_a_video(&self) -> u64 {
+        self.latent.frames * (self.latent.height / self.dit.patch) * (self.latent.width / self.dit.patch)
+    }
+
+    /// The video's stream with its gated feed-forward layer, and the narrower text stream.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, ffn, blocks, .. } = self.dit;
+        let tokens = self.tokens_of_a_video();
+        Blocks {
+            count: blocks,
+            batch: self.latent.batch,
+            rows: tokens,
+            weights: 4 * hidden * hidden + 3 * hidden * ffn,
+            other_rows: self.text_tokens,
+            other_weights: 4 * TEXT_HIDDEN * hidden + 3 * TEXT_HIDDEN * TEXT_FFN,
+            keys: tokens + self.text_tokens,
+            queries: tokens + self.text_tokens,
+            inner: hidden,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     fn video(&self) -> Stream {
         let Latent { frames, height, width, .. } = self.latent;
         let tokens = frames * (height / self.dit.patch) * (width / self.dit.patch);

@@ -7,9 +7,11 @@
 use fv_spec::compiled::ExpandedComponent;
 
 use super::geometry::{LATENT_CHANNELS, Latent, SPATIAL, TEMPORAL};
+use crate::forecast::operations::Decoder;
 use crate::modules::FP32;
+use crate::modules::maps::{Map, copies_workspace, refuse_short_parts};
 use crate::modules::parameter::{Parameter, plain};
-use crate::modules::tiles::{pieces, runs};
+use crate::modules::tiles::Tiles;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -40,6 +42,14 @@ sites! { "mochi.vae.output":
     DECODED "decoded video" Output;
 }
 
+/// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+pub const DECODER: Decoder = Decoder { first: 94_830_000, each: 15_805_000 };
+
+/// Height, width and frames of what a latent decodes to.
+pub fn pixels(latent: &Latent) -> [u64; 3] {
+    [latent.height * SPATIAL, latent.width * SPATIAL, latent.frames.saturating_sub(1) * TEMPORAL + 1]
+}
+
 /// The decoder's levels, from the latent to the pixels: width, residual blocks, and how much the level after it is longer and wider.
 const LEVELS: [(u64, u64, u64, u64); 3] = [(768, 6, 3, 2), (512, 4, 2, 2), (256, 3, 1, 2)];
 /// Width of the last blocks.
@@ -62,8 +72,6 @@ const POSITIONS: u64 = 1 << 15;
 const CUT: u64 = 1 << 30;
 /// Tile sizes of the class.
 pub const TILING: Tiling = Tiling { tile: [256, 256], stride: [192, 192], temporal: None };
-/// What cuDNN adds to a workspace besides its copies: 16 to 147 bytes in the recorded traces (`tests/data/wan`).
-const CUDNN_HEADER: u64 = 146;
 
 /// A coder: the VAE at a precision, tiled or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,62 +82,19 @@ pub struct Coder {
     pub tiling: Option<Tiling>,
 }
 
-/// Extents of a feature map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Map {
-    batch: u64,
-    channels: u64,
-    frames: u64,
-    height: u64,
-    width: u64,
-}
-
-impl Map {
-    fn with(self, channels: u64) -> Self {
-        Self { channels, ..self }
-    }
-
-    fn long(self, frames: u64) -> Self {
-        Self { frames, ..self }
-    }
-
-    fn elements(self) -> u64 {
-        self.batch * self.channels * self.frames * self.height * self.width
-    }
-}
-
 /// A map and a reference to it.
 type Held = (Tensor, Map);
 
 impl Coder {
-    fn map(&self, p: &mut Builder, site: &'static Site, m: Map) -> Tensor {
-        self.typed(p, site, m, self.act)
-    }
-
-    #[expect(clippy::unused_self, reason = "steps of a coder are called alike")]
-    fn typed(&self, p: &mut Builder, site: &'static Site, m: Map, element: u64) -> Tensor {
-        let dims = [("batch", m.batch), ("channels", m.channels), ("frames", m.frames), ("height", m.height), ("width", m.width)];
-        p.alloc(site, &dims, element)
-    }
-
-    /// The workspace of a convolution: copies of input, output and weights in channels-last order, channels eight at a time where
-    /// the type has two bytes (single convolutions in `tests/data/wan/ops.csv`).
-    fn workspace(&self, p: &mut Builder, x: Map, y: Map, volume: u64) {
-        let pad = |channels: u64| if self.act == FP32 { channels } else { channels.next_multiple_of(8) };
-        let weights = volume * pad(x.channels) * pad(y.channels);
-        let copies = x.with(pad(x.channels)).elements() + y.with(pad(y.channels)).elements() + weights;
-        p.touch(&WORKSPACE, &[("input, output and weights", copies + CUDNN_HEADER / self.act)], self.act);
-    }
-
     /// A causal convolution over three frames, rows and columns; the input's reference stays the caller's.
-    fn causal(&self, p: &mut Builder, m: Map) -> Tensor {
+    fn causal(p: &mut Builder, m: Map) -> Tensor {
         let padded = Map { frames: m.frames + 2, height: m.height + 2, width: m.width + 2, ..m };
-        self.convolved(p, padded, 3, 27, |input| m.long(input.frames.saturating_sub(2)))
+        Self::convolved(p, padded, 3, 27, |input| m.with_frames(input.frames.saturating_sub(2)))
     }
 
     /// The convolution before a level of the encoder, of as many frames, rows and columns as it makes one of.
-    fn reduced(&self, p: &mut Builder, m: Map, channels: u64, time: u64) -> Held {
-        let padded = m.long(m.frames + time - 1);
+    fn reduced(p: &mut Builder, m: Map, channels: u64, time: u64) -> Held {
+        let padded = m.with_frames(m.frames + time - 1);
         let out = |input: Map| Map {
             channels,
             frames: input.frames.saturating_sub(time) / time + 1,
@@ -137,17 +102,17 @@ impl Coder {
             width: m.width / 2,
             ..m
         };
-        (self.convolved(p, padded, time, 4 * time, out), out(padded))
+        (Self::convolved(p, padded, time, 4 * time, out), out(padded))
     }
 
     /// `CogVideoXSafeConv3d` over `time` frames of a padded input, which is made and dropped; `out` gives the output's extents.
-    fn convolved(&self, p: &mut Builder, padded: Map, time: u64, volume: u64, out: impl Fn(Map) -> Map) -> Tensor {
-        let pad = self.map(p, &PADDED, padded);
+    fn convolved(p: &mut Builder, padded: Map, time: u64, volume: u64, out: impl Fn(Map) -> Map) -> Tensor {
+        let pad = padded.alloc(p, &PADDED);
         let y = if padded.elements() > CUT {
-            self.cut(p, padded, time, volume, out)
+            Self::cut(p, padded, time, volume, out)
         } else {
-            let y = self.map(p, &FEATURES, out(padded));
-            self.workspace(p, padded, out(padded), volume);
+            let y = out(padded).alloc(p, &FEATURES);
+            copies_workspace(p, &WORKSPACE, padded, out(padded), volume);
             y
         };
         p.release(pad);
@@ -156,17 +121,18 @@ impl Coder {
 
     /// A convolution cut in time: parts of its input, each but the first with the last frames of the one before, and their outputs
     /// joined.
-    fn cut(&self, p: &mut Builder, padded: Map, time: u64, volume: u64, out: impl Fn(Map) -> Map) -> Tensor {
+    fn cut(p: &mut Builder, padded: Map, time: u64, volume: u64, out: impl Fn(Map) -> Map) -> Tensor {
         let parts = padded.elements() / CUT + 1;
         let size = padded.frames.div_ceil(parts).max(1);
+        refuse_short_parts(p, size, time);
         let sizes: Vec<u64> = (0..padded.frames.div_ceil(size)).map(|i| size.min(padded.frames - i * size)).collect();
-        let input = |i: usize| padded.long(sizes[i] + if i == 0 { 0 } else { time - 1 });
+        let input = |i: usize| padded.with_frames(sizes[i] + if i == 0 { 0 } else { time - 1 });
         // Parts that are views; the convolution wants them in one piece.
         let view = |i: usize| i == 0 || time == 1;
         let (inputs, outputs) = (p.list(), p.list());
         let mut last = None;
         for i in (0..sizes.len()).filter(|i| !view(*i)) {
-            let piece = self.map(p, &PIECE, input(i));
+            let piece = input(i).alloc(p, &PIECE);
             if i + 1 == sizes.len() {
                 last = Some(piece);
             } else {
@@ -174,15 +140,15 @@ impl Coder {
             }
         }
         for i in 0..sizes.len() {
-            let copy = view(i).then(|| self.map(p, &REORDERED, input(i)));
-            let y = self.map(p, &FEATURES, out(input(i)));
-            self.workspace(p, input(i), out(input(i)), volume);
+            let copy = view(i).then(|| input(i).alloc(p, &REORDERED));
+            let y = out(input(i)).alloc(p, &FEATURES);
+            copies_workspace(p, &WORKSPACE, input(i), out(input(i)), volume);
             if let Some(copy) = copy {
                 p.release(copy);
             }
             p.keep(outputs, y);
         }
-        let whole = self.map(p, &FEATURES, out(padded));
+        let whole = out(padded).alloc(p, &FEATURES);
         p.release_list(inputs);
         p.release_list(outputs);
         if let Some(last) = last {
@@ -192,15 +158,15 @@ impl Coder {
     }
 
     /// `MochiChunkedGroupNorm3D`; its input stays.
-    fn norm(&self, p: &mut Builder, m: Map) -> Tensor {
+    fn norm(p: &mut Builder, m: Map) -> Tensor {
         // Frames come before channels: of several videos that is a copy of all, of one a copy of each part.
-        let copy = (m.batch > 1 && m.frames > 1).then(|| self.map(p, &FEATURES, m));
+        let copy = (m.batch > 1 && m.frames > 1).then(|| m.alloc(p, &FEATURES));
         let chunks = p.list();
         let images = m.batch * m.frames;
         let chunk = |p: &mut Builder, frames: u64| {
             let part = Map { batch: 1, frames, ..m };
-            let piece = (copy.is_none() && m.frames > 1).then(|| self.map(p, &REORDERED, part));
-            let normed = self.map(p, &NORMED, part);
+            let piece = (copy.is_none() && m.frames > 1).then(|| part.alloc(p, &REORDERED));
+            let normed = part.alloc(p, &NORMED);
             if let Some(piece) = piece {
                 p.release(piece);
             }
@@ -210,7 +176,7 @@ impl Coder {
         if !images.is_multiple_of(CHUNK) {
             chunk(p, images % CHUNK);
         }
-        let normed = self.map(p, &NORMED, m);
+        let normed = m.alloc(p, &NORMED);
         p.release_list(chunks);
         if let Some(copy) = copy {
             p.release(copy);
@@ -219,42 +185,42 @@ impl Coder {
     }
 
     /// A norm and an activation; `x` is dropped once it is normed.
-    fn norm_activate(&self, p: &mut Builder, x: Tensor, m: Map) -> Tensor {
-        let normed = self.norm(p, m);
+    fn norm_activate(p: &mut Builder, x: Tensor, m: Map) -> Tensor {
+        let normed = Self::norm(p, m);
         p.release(x);
-        let y = self.map(p, &ACTIVATED, m);
+        let y = m.alloc(p, &ACTIVATED);
         p.release(normed);
         y
     }
 
     /// `MochiResnetBlock3D`; its input stays the caller's.
-    fn residual_block(&self, p: &mut Builder, (x, m): Held) -> Tensor {
+    fn residual_block(p: &mut Builder, (x, m): Held) -> Tensor {
         let first = p.retain(x);
         let mut y = first;
         for _ in 0..2 {
-            let activated = self.norm_activate(p, y, m);
-            y = self.causal(p, m);
+            let activated = Self::norm_activate(p, y, m);
+            y = Self::causal(p, m);
             p.release(activated);
         }
-        let sum = self.map(p, &FEATURES, m);
+        let sum = m.alloc(p, &FEATURES);
         p.release(y);
         sum
     }
 
     /// So many residual blocks; their input stays the caller's.
-    fn residual_blocks(&self, p: &mut Builder, (x, m): Held, count: u64) -> Tensor {
-        let y = self.residual_block(p, (x, m));
+    fn residual_blocks(p: &mut Builder, (x, m): Held, count: u64) -> Tensor {
+        let y = Self::residual_block(p, (x, m));
         p.repeat_sampled(count.saturating_sub(1), 2, 0, |p| {
-            let next = self.residual_block(p, (y, m));
+            let next = Self::residual_block(p, (y, m));
             p.replace(y, next);
         });
         y
     }
 
     /// A linear layer over channels, which come before positions: of several videos, or without a bias, that takes a copy.
-    fn linear(&self, p: &mut Builder, site: &'static Site, m: Map, channels: u64, biased: bool) -> Tensor {
-        let copy = (m.batch > 1 || !biased).then(|| self.map(p, &REORDERED, m));
-        let y = self.map(p, site, m.with(channels));
+    fn linear(p: &mut Builder, site: &'static Site, m: Map, channels: u64, biased: bool) -> Tensor {
+        let copy = (m.batch > 1 || !biased).then(|| m.alloc(p, &REORDERED));
+        let y = m.with_channels(channels).alloc(p, site);
         if let Some(copy) = copy {
             p.release(copy);
         }
@@ -262,11 +228,11 @@ impl Coder {
     }
 
     /// The decoder over one tile of a latent.
-    fn decode_tile(&self, p: &mut Builder, latent: Map) -> Held {
+    fn decode_tile(p: &mut Builder, latent: Map) -> Held {
         p.phase("decode_middle");
-        let mut m = latent.with(LEVELS[0].0);
-        let mut x = self.map(p, &FEATURES, m);
-        let y = self.residual_blocks(p, (x, m), ENDS);
+        let mut m = latent.with_channels(LEVELS[0].0);
+        let mut x = m.alloc(p, &FEATURES);
+        let y = Self::residual_blocks(p, (x, m), ENDS);
         p.release(x);
         x = y;
         let next = [LEVELS[1].0, LEVELS[2].0, LAST];
@@ -274,40 +240,40 @@ impl Coder {
             LEVELS.into_iter().zip(next).zip(["decode_level_1", "decode_level_2", "decode_level_3"])
         {
             p.phase(name);
-            let y = self.residual_blocks(p, (x, m), blocks);
-            let projected = self.linear(p, &PROJECTED, m, channels * time * space * space, true);
+            let y = Self::residual_blocks(p, (x, m), blocks);
+            let projected = Self::linear(p, &PROJECTED, m, channels * time * space * space, true);
             p.release(y);
-            m = Map { batch: m.batch, channels, frames: m.frames * time, height: m.height * space, width: m.width * space };
-            let unpacked = self.map(p, &FEATURES, m);
+            m = m.with(channels, m.frames * time).sized(m.height * space, m.width * space);
+            let unpacked = m.alloc(p, &FEATURES);
             p.release(projected);
             p.release(x);
             x = unpacked;
         }
         p.phase("decode_level_4");
-        let y = self.residual_blocks(p, (x, m), ENDS);
+        let y = Self::residual_blocks(p, (x, m), ENDS);
         p.release(x);
         p.phase("decode_head");
-        let activated = self.map(p, &ACTIVATED, m);
+        let activated = m.alloc(p, &ACTIVATED);
         p.release(y);
-        let decoded = self.linear(p, &TILE, m, RGB, true);
+        let decoded = Self::linear(p, &TILE, m, RGB, true);
         p.release(activated);
-        (decoded, m.with(RGB))
+        (decoded, m.with_channels(RGB))
     }
 
     /// Decodes a latent, whose reference stays the caller's.
     pub fn decode(&self, p: &mut Builder, latent: Latent) -> Tensor {
         let Latent { batch, frames, height, width } = latent;
-        let m = Map { batch, channels: LATENT_CHANNELS, frames, height, width };
-        match self.tiling.filter(|t| height > u64::from(t.tile[0]) / SPATIAL || width > u64::from(t.tile[1]) / SPATIAL) {
+        let m = Map { batch, channels: LATENT_CHANNELS, frames, height, width, element: self.act };
+        match self.tiling.filter(|tiling| Tiles::several([height, width], tiling, SPATIAL)) {
             Some(tiling) => self.tiled(p, m, tiling, false),
-            None => self.decode_tile(p, m).0,
+            None => Self::decode_tile(p, m).0,
         }
     }
 
     /// Encodes a video of batch, frames, height and width, whose reference stays the caller's: the distribution of its latent.
     pub fn encode(&self, p: &mut Builder, [batch, frames, height, width]: [u64; 4]) -> Tensor {
-        let m = Map { batch, channels: RGB, frames, height, width };
-        match self.tiling.filter(|t| height > u64::from(t.tile[0]) || width > u64::from(t.tile[1])) {
+        let m = Map { batch, channels: RGB, frames, height, width, element: self.act };
+        match self.tiling.filter(|tiling| Tiles::several([height, width], tiling, 1)) {
             Some(tiling) => self.tiled(p, m, tiling, true),
             None => self.encode_tile(p, m).0,
         }
@@ -315,18 +281,18 @@ impl Coder {
 
     /// `FourierFeatures`, in fp32: sines and cosines of two frequencies of each channel, beside the channels.
     fn fourier(&self, p: &mut Builder, m: Map) -> Held {
-        let waves = m.with(2 * RGB);
-        let widened = (self.act != FP32).then(|| self.typed(p, &FEATURES, m, FP32));
-        let repeated = self.typed(p, &WAVES, waves, FP32);
-        let scaled = self.typed(p, &WAVES, waves, FP32);
+        let waves = m.with_channels(2 * RGB);
+        let widened = (self.act != FP32).then(|| m.of(FP32).alloc(p, &FEATURES));
+        let repeated = waves.of(FP32).alloc(p, &WAVES);
+        let scaled = waves.of(FP32).alloc(p, &WAVES);
         p.release(repeated);
-        let [sines, cosines] = [(); 2].map(|()| self.typed(p, &WAVES, waves, FP32));
-        let out = m.with(FOURIER * RGB);
-        let mut y = self.typed(p, &WAVES, out, FP32);
+        let [sines, cosines] = [(); 2].map(|()| waves.of(FP32).alloc(p, &WAVES));
+        let out = m.with_channels(FOURIER * RGB);
+        let mut y = out.of(FP32).alloc(p, &WAVES);
         p.release(cosines);
         p.release(sines);
         if self.act != FP32 {
-            let narrow = self.map(p, &WAVES, out);
+            let narrow = out.alloc(p, &WAVES);
             p.release(y);
             y = narrow;
         }
@@ -337,30 +303,30 @@ impl Coder {
     }
 
     /// Attention over the frames of so many positions, by itself: causal, its query and key normalised.
-    fn frames_attention(&self, p: &mut Builder, positions: u64, m: Map) -> Tensor {
+    fn frames_attention(p: &mut Builder, positions: u64, m: Map) -> Tensor {
         let part = Map { batch: 1, height: positions, width: 1, ..m };
         if m.frames == 1 {
-            let value = self.map(p, &QKV, part);
-            let out = self.map(p, &ATTENTION, part);
+            let value = part.alloc(p, &QKV);
+            let out = part.alloc(p, &ATTENTION);
             p.release(value);
-            let scaled = self.map(p, &ATTENTION, part);
+            let scaled = part.alloc(p, &ATTENTION);
             p.release(out);
             return scaled;
         }
-        let [query, key, value] = [(); 3].map(|()| self.map(p, &QKV, part));
+        let [query, key, value] = [(); 3].map(|()| part.alloc(p, &QKV));
         let [query, key] = [query, key].map(|x| {
-            let length = self.map(p, &QKV, part.with(m.channels / HEAD));
-            let bounded = self.map(p, &QKV, part.with(m.channels / HEAD));
+            let length = part.with_channels(m.channels / HEAD).alloc(p, &QKV);
+            let bounded = part.with_channels(m.channels / HEAD).alloc(p, &QKV);
             p.release(length);
-            let normed = self.map(p, &QKV, part);
+            let normed = part.alloc(p, &QKV);
             p.release(bounded);
             p.release(x);
             normed
         });
-        let attended = self.map(p, &ATTENTION, part);
-        let out = self.map(p, &ATTENTION, part);
+        let attended = part.alloc(p, &ATTENTION);
+        let out = part.alloc(p, &ATTENTION);
         p.release(attended);
-        let scaled = self.map(p, &ATTENTION, part);
+        let scaled = part.alloc(p, &ATTENTION);
         for tensor in [out, query, key, value] {
             p.release(tensor);
         }
@@ -368,9 +334,9 @@ impl Coder {
     }
 
     /// Norm, attention over frames, so many positions at a time where `chunks` keeps the parts, and the sum with its input, which stays.
-    fn attention(&self, p: &mut Builder, m: Map, chunks: Option<[List; 2]>) -> Tensor {
-        let normed = self.norm(p, m);
-        let contiguous = self.map(p, &NORMED, m);
+    fn attention(p: &mut Builder, m: Map, chunks: Option<[List; 2]>) -> Tensor {
+        let normed = Self::norm(p, m);
+        let contiguous = m.alloc(p, &NORMED);
         p.release(normed);
         let positions = m.batch * m.height * m.width;
         let attended = match chunks.filter(|_| positions > POSITIONS) {
@@ -380,39 +346,39 @@ impl Coder {
                 p.release_list(last);
                 let before = positions.div_ceil(POSITIONS) - 1;
                 p.repeat(before, |p| {
-                    let part = self.frames_attention(p, POSITIONS, m);
+                    let part = Self::frames_attention(p, POSITIONS, m);
                     p.keep(chunks, part);
                 });
-                let part = self.frames_attention(p, positions - before * POSITIONS, m);
+                let part = Self::frames_attention(p, positions - before * POSITIONS, m);
                 p.keep(last, part);
-                self.map(p, &ATTENTION, m)
+                m.alloc(p, &ATTENTION)
             }
-            None => self.frames_attention(p, positions, m),
+            None => Self::frames_attention(p, positions, m),
         };
         p.release(contiguous);
-        let sum = self.map(p, &FEATURES, m);
+        let sum = m.alloc(p, &FEATURES);
         p.release(attended);
         sum
     }
 
     /// So many residual blocks, each with attention after it; drops `x`, or leaves it to the caller where it is `held`.
-    fn attended_blocks(&self, p: &mut Builder, (x, m): Held, count: u64, chunked: bool, held: bool) -> Tensor {
+    fn attended_blocks(p: &mut Builder, (x, m): Held, count: u64, chunked: bool, held: bool) -> Tensor {
         // The name of a residual keeps it until the next one is there.
         let (residuals, chunks, last) = (p.list(), p.list(), p.list());
         let parts = chunked.then_some([chunks, last]);
         let attend = |p: &mut Builder, y: Tensor| {
             p.release_list(residuals);
-            let sum = self.attention(p, m, parts);
+            let sum = Self::attention(p, m, parts);
             p.keep(residuals, y);
             sum
         };
-        let first = self.residual_block(p, (x, m));
+        let first = Self::residual_block(p, (x, m));
         if !held {
             p.release(x);
         }
         let y = attend(p, first);
         p.repeat_sampled(count.saturating_sub(1), 2, 0, |p| {
-            let next = self.residual_block(p, (y, m));
+            let next = Self::residual_block(p, (y, m));
             p.replace(y, next);
             let sum = attend(p, y);
             p.rebind(y, sum);
@@ -427,50 +393,49 @@ impl Coder {
     fn encode_tile(&self, p: &mut Builder, pixels: Map) -> Held {
         p.phase("encode_input");
         let (waves, m) = self.fourier(p, pixels);
-        let mut x = self.linear(p, &FEATURES, m, ENCODER[0].0, true);
+        let mut x = Self::linear(p, &FEATURES, m, ENCODER[0].0, true);
         p.release(waves);
-        let mut m = m.with(ENCODER[0].0);
+        let mut m = m.with_channels(ENCODER[0].0);
         p.phase("encode_level_1");
-        let y = self.residual_blocks(p, (x, m), ENCODER[0].1);
+        let y = Self::residual_blocks(p, (x, m), ENCODER[0].1);
         p.release(x);
         x = y;
         for ((width, blocks, volume), name) in ENCODER.into_iter().skip(1).zip(["encode_level_2", "encode_level_3", "encode_level_4"]) {
             p.phase(name);
-            let reduced = self.reduced(p, m, width, volume / 4);
+            let reduced = Self::reduced(p, m, width, volume / 4);
             m = reduced.1;
-            let y = self.attended_blocks(p, reduced, blocks, true, false);
+            let y = Self::attended_blocks(p, reduced, blocks, true, false);
             p.release(x);
             x = y;
         }
         p.phase("encode_middle");
-        let y = self.attended_blocks(p, (x, m), ENDS, false, true);
+        let y = Self::attended_blocks(p, (x, m), ENDS, false, true);
         p.release(x);
         p.phase("encode_head");
-        let activated = self.norm_activate(p, y, m);
-        let moments = self.linear(p, &LATENT, m, 2 * LATENT_CHANNELS, false);
+        let activated = Self::norm_activate(p, y, m);
+        let moments = Self::linear(p, &LATENT, m, 2 * LATENT_CHANNELS, false);
         p.release(activated);
-        (moments, m.with(2 * LATENT_CHANNELS))
+        (moments, m.with_channels(2 * LATENT_CHANNELS))
     }
 
     /// `tiled_decode` and `tiled_encode`: tiles stay until they are joined to rows and those to the whole. A decoded tile keeps the
     /// frames that are cut from it.
     fn tiled(&self, p: &mut Builder, m: Map, tiling: Tiling, encode: bool) -> Tensor {
         let compression = if encode { 1 } else { SPATIAL };
-        let [(rows, row_stride), (columns, column_stride)] = [(m.height, 0), (m.width, 1)].map(|(extent, side)| {
-            let stride = u64::from(tiling.stride[side]) / compression;
-            (pieces(extent, u64::from(tiling.tile[side]) / compression, stride), stride)
-        });
+        let grid = Tiles::new([m.height, m.width], &tiling, compression).admitted(p, 1);
+        let [row_stride, column_stride] = tiling.stride.map(|side| u64::from(side) / compression);
         let mut out = m;
         let (tiles, last_tiles, joined) = (p.list(), p.list(), p.list());
         // The loop's name for a row keeps the last one longer than the others.
-        let (before, last) = rows.split_at(rows.len().saturating_sub(1));
+        let [before, last] = grid.but_the_last_row();
         for (list, rows) in [(tiles, before), (last_tiles, last)] {
-            for (height, many) in runs(rows) {
-                p.repeat_sampled(many, 1, 1, |p| {
-                    for (width, many) in runs(&columns) {
-                        p.repeat_sampled(many, 1, 1, |p| {
+            for (height, many) in rows {
+                grid.repeat_rows(p, many, |p| {
+                    for (width, many) in &grid.columns {
+                        let width = *width;
+                        p.repeat_sampled(*many, 1, 1, |p| {
                             let part = Map { height, width, ..m };
-                            let (tile, size) = if encode { self.encode_tile(p, part) } else { self.decode_tile(p, part) };
+                            let (tile, size) = if encode { self.encode_tile(p, part) } else { Self::decode_tile(p, part) };
                             p.keep(list, tile);
                             out = size;
                         });
@@ -480,16 +445,16 @@ impl Coder {
         }
         p.phase("merge");
         let scale = |extent: u64| if encode { extent / SPATIAL } else { extent * SPATIAL };
-        let sum = |list: &[u64], stride: u64| list.iter().map(|size| scale((*size).min(stride))).sum::<u64>();
+        let [height, width] = [Tiles::joined(&grid.rows, row_stride, scale), Tiles::joined(&grid.columns, column_stride, scale)];
         let frames = if encode { out.frames } else { out.frames.saturating_sub(TEMPORAL - 1) };
-        let whole = Map { frames, height: sum(&rows, row_stride), width: sum(&columns, column_stride), ..out };
-        for (height, many) in runs(&rows) {
-            p.repeat(many, |p| {
-                let row = self.map(p, &TILE, Map { height: scale(height.min(row_stride)), ..whole });
+        let whole = out.with_frames(frames).sized(height, width);
+        for (height, many) in &grid.rows {
+            p.repeat(*many, |p| {
+                let row = whole.sized(scale((*height).min(row_stride)), width).alloc(p, &TILE);
                 p.keep(joined, row);
             });
         }
-        let y = self.map(p, &DECODED, whole);
+        let y = whole.alloc(p, &DECODED);
         for list in [tiles, joined, last_tiles] {
             p.release_list(list);
         }

@@ -1,4 +1,6 @@
-//! Feature maps of video autoencoders, the workspaces of their convolutions, and tiles.
+//! Feature maps of video autoencoders, and the workspaces of their convolutions.
+
+use fv_spec::estimate::Reason;
 
 use super::FP32;
 use crate::program::{Builder, Dims, Site, Tensor};
@@ -32,6 +34,18 @@ impl Map {
     #[must_use]
     pub fn with(self, channels: u64, frames: u64) -> Self {
         Self { channels, frames, ..self }
+    }
+
+    /// With other channels.
+    #[must_use]
+    pub fn with_channels(self, channels: u64) -> Self {
+        Self { channels, ..self }
+    }
+
+    /// With other frames.
+    #[must_use]
+    pub fn with_frames(self, frames: u64) -> Self {
+        Self { frames, ..self }
     }
 
     /// With other sides.
@@ -73,9 +87,13 @@ pub fn pad8(channels: u64) -> u64 {
 /// channels-last order (`tests/data/wan/ops.csv`). Convolutions of pixels and of single positions take none.
 pub fn convolution_workspace(p: &mut Builder, site: &'static Site, x: Map, y: Map, kernel: u64) {
     const RGB: u64 = 3;
-    if kernel == 1 || x.channels == RGB {
-        return;
+    if kernel > 1 && x.channels != RGB {
+        copies_workspace(p, site, x, y, kernel);
     }
+}
+
+/// The copies of [`convolution_workspace`], whatever is convolved.
+pub fn copies_workspace(p: &mut Builder, site: &'static Site, x: Map, y: Map, kernel: u64) {
     let pad = |channels: u64| if x.element == FP32 { channels } else { pad8(channels) };
     let (inputs, outputs) = (pad(x.channels), pad(y.channels));
     let copies = x.positions() * inputs + y.positions() * outputs + inputs * outputs * kernel;
@@ -102,17 +120,15 @@ pub fn reduction_buffer(p: &mut Builder, site: &'static Site, m: Map) {
     }
 }
 
-/// The extents of tiles along one axis and how many there are of each: `tile` long, `stride` apart, cut off at the end.
-pub fn spans(extent: u64, tile: u64, stride: u64) -> Vec<(u64, u64)> {
-    let mut spans: Vec<(u64, u64)> = Vec::new();
-    let mut at = 0;
-    while at < extent {
-        let size = tile.min(extent - at);
-        match spans.last_mut() {
-            Some((last, many)) if *last == size => *many += 1,
-            _ => spans.push((size, 1)),
-        }
-        at += stride.max(1);
+/// `CogVideoXSafeConv3d` cuts what it convolves into parts of so many frames. It adds the border to each but the first, so where
+/// that has fewer frames than the kernel the class fails, and no memory would help.
+pub fn refuse_short_parts(p: &mut Builder, frames: u64, kernel: u64) {
+    if frames < kernel {
+        let text = format!(
+            "a convolution of the VAE is over so many values that diffusers cuts it into parts of {frames} frame{}, fewer than the \
+             {kernel} of its kernel, and fails: tiles or a smaller size avoid it",
+            if frames == 1 { "" } else { "s" }
+        );
+        p.refuse(Reason::new("uncovered-size", text));
     }
-    spans
 }

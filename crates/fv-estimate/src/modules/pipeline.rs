@@ -5,6 +5,7 @@ use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
 
+use super::FP32;
 use super::maps::Map;
 use super::residency::Residency;
 use crate::program::{Builder, Dims, Site, Tensor, sites};
@@ -57,22 +58,55 @@ pub fn component<'a>(model: &'a Model, example: &'a Example, role: Role) -> Resu
     found.ok_or_else(|| vec![Reason::new("missing-component", format!("the model has no {}", role.word()))])
 }
 
-/// A batch decoded one video after the other (`enable_slicing`), all kept until they are put together.
-pub fn in_slices(
-    p: &mut Builder,
-    batch: u64,
-    (site, dims, element): (&'static Site, Dims<'_>, u64),
-    decode: impl FnOnce(&mut Builder) -> Tensor,
-) -> Tensor {
+/// A batch decoded one video after the other (`enable_slicing`), all kept until they are put together as `video`.
+pub fn in_slices(p: &mut Builder, (site, video): (&'static Site, Map), decode: impl FnOnce(&mut Builder) -> Tensor) -> Tensor {
     let videos = p.list();
-    p.repeat(batch, |p| {
+    p.repeat(video.batch, |p| {
         let one = decode(p);
         p.keep(videos, one);
     });
     p.phase("decode_output");
-    let joined = p.alloc(site, dims, element);
+    let joined = video.alloc(p, site);
     p.release_list(videos);
     joined
+}
+
+/// What guidance takes in a pipeline that predicts both branches at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Guided<'a> {
+    /// The prediction in fp32, and what of it is guided.
+    pub sites: [&'static Site; 2],
+    /// Extents of a prediction of all branches.
+    pub all: Dims<'a>,
+    /// Extents of that of one branch.
+    pub one: Dims<'a>,
+    /// Of the step before: the prediction of all branches, and the guided one where there are two.
+    pub before: (Tensor, Option<Tensor>),
+}
+
+impl Guided<'_> {
+    /// A prediction of `act` bytes a value is widened; of two branches the difference is scaled and added to one. Both take the
+    /// places of those of the step before.
+    pub fn step(self, p: &mut Builder, predicted: Tensor, act: u64) {
+        let Self { sites: [prediction, guided], all, one, before: (last, combined) } = self;
+        p.phase("guidance");
+        let wide = if act == FP32 {
+            predicted
+        } else {
+            let wide = p.alloc(prediction, all, FP32);
+            p.release(predicted);
+            wide
+        };
+        p.replace(last, wide);
+        if let Some(combined) = combined {
+            let difference = p.alloc(guided, one, FP32);
+            let scaled = p.alloc(guided, one, FP32);
+            p.release(difference);
+            let sum = p.alloc(guided, one, FP32);
+            p.release(scaled);
+            p.replace(combined, sum);
+        }
+    }
 }
 
 /// `VideoProcessor.postprocess_video`: one video at a time is halved, moved and cut off, each a new tensor.

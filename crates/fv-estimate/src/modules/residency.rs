@@ -680,7 +680,7 @@ impl<'a> Residency<'a> {
 
     /// The finished program.
     pub fn finish(self, p: Builder) -> Result<Lowered, Vec<Reason>> {
-        let program = p.finish().ok_or_else(|| vec![Reason::new("too-large", "a buffer of this request would exceed 4 PiB")])?;
+        let program = p.finish().map_err(|reason| vec![reason])?;
         Ok(Lowered { program, host: self.host, uncovered: self.uncovered, notes: self.notes })
     }
 }

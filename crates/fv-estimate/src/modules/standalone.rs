@@ -3,13 +3,14 @@
 
 use fv_spec::authored::{Dtype, Role};
 use fv_spec::compiled::ExpandedComponent;
-use fv_spec::estimate::StageName;
+use fv_spec::estimate::{Reason, StageName};
 
 use super::encoder::{self, Encoder};
 use super::parameter::Weights;
 use super::residency::{self, Streams, bias_workspace, load_alone, product_workspace};
 use super::{FP32, bytes_of, transformers_text};
 use crate::caching::Config;
+use crate::forecast::operations::Operations;
 use crate::pinned;
 use crate::program::{Builder, Model, Program, Sampling, Tensor, sites};
 use crate::settings::Placement;
@@ -106,6 +107,10 @@ pub trait Pass {
     fn libraries(&self) -> Libraries;
     /// Its inputs, in the order in which they are made.
     fn inputs(&self) -> Vec<Input>;
+    /// What the forward pass computes, where that is counted.
+    fn operations(&self) -> Option<Operations> {
+        None
+    }
     /// The forward pass; the result is its output.
     fn run(&self, p: &mut Builder, streams: &mut Streams) -> Tensor;
 }
@@ -125,11 +130,15 @@ pub struct ComponentPeaks {
     pub pinned: u64,
 }
 
-/// The peaks of a pass. `None` when a size exceeds what the rules count in.
-pub fn peaks(pass: &dyn Pass) -> Option<ComponentPeaks> {
-    let program = lower(pass)?;
+/// The peaks of a pass.
+///
+/// # Errors
+/// Why it is not evaluated, such as a size beyond what the rules count in.
+pub fn peaks(pass: &dyn Pass) -> Result<ComponentPeaks, Why> {
+    let program = lower(pass).map_err(|reason| Why::NotCovered(reason.message))?;
     let timeline = program.run(&Model::Caching(Config::default()), Sampling::Ends);
-    let mut peaks = ComponentPeaks { base: 0, allocated: 0, tensors: 0, reserved: 0, pinned: pinned_bytes(pass)? };
+    let pinned = pinned_bytes(pass).ok_or_else(|| Why::NotCovered("page-locked memory beyond what the rules count in".to_owned()))?;
+    let mut peaks = ComponentPeaks { base: 0, allocated: 0, tensors: 0, reserved: 0, pinned };
     for (span, held) in program.phases().iter().zip(&timeline.phases) {
         if span.stage == StageName::Denoising {
             peaks.tensors = peaks.tensors.max(held.tensors);
@@ -139,7 +148,7 @@ pub fn peaks(pass: &dyn Pass) -> Option<ComponentPeaks> {
             peaks.base = peaks.base.max(held.allocated);
         }
     }
-    Some(peaks)
+    Ok(peaks)
 }
 
 /// Host memory that is page-locked for weights that pass by, each tensor on its own.
@@ -152,7 +161,10 @@ fn pinned_bytes(pass: &dyn Pass) -> Option<u64> {
 }
 
 /// The program of a pass: the stage `denoising` is the measured one, whatever the component.
-pub fn lower(pass: &dyn Pass) -> Option<Program> {
+///
+/// # Errors
+/// Why it is not built.
+pub fn lower(pass: &dyn Pass) -> Result<Program, Reason> {
     let mut p = Builder::new(false);
     let weights = pass.weights();
     let (size, keep_fp32) = pass.element();

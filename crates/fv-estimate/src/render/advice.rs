@@ -9,6 +9,7 @@ use fv_spec::request::Request;
 use super::needs::{body, reasons, sentence};
 use super::questions::changes;
 use super::text::{Line, Text, Tone};
+use super::times;
 use super::{Names, bounded, gib, request, tone, word};
 
 /// The runs of a model: which apply to a deployment on a device, which may, and which do not, each with every reason.
@@ -187,7 +188,12 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
     let short = |found: &Recommendation| found.device_peak.zip(found.budget_bytes).is_some_and(|(peak, budget)| peak.high > budget);
     let header = Line::new().plain("  ").quiet("device").pad(name).quiet(if partitioned { "partition" } else { "" });
     let header = header.pad(part).quiet("deployment").right(Tone::Quiet, "at most", peak).right(Tone::Quiet, "budget", budget);
-    text.line(header.right(Tone::Quiet, if lacking { "may lack" } else { "to spare" }, edge));
+    let timed = shown.iter().any(|found| found.time.is_some());
+    let priced = shown.iter().filter_map(|found| found.time.as_ref()).any(|time| time.cost.is_some());
+    let (time, cost) = (edge + 11, edge + 23);
+    let header = header.right(Tone::Quiet, if lacking { "may lack" } else { "to spare" }, edge);
+    let header = if timed { header.right(Tone::Quiet, "time", time) } else { header };
+    text.line(if priced { header.right(Tone::Quiet, "cost", cost) } else { header });
     for found in shown {
         let line = Line::new().plain("  ").plain(&found.hardware).pad(name);
         let line = line.plain(&if partitioned { partition(found) } else { String::new() }).pad(part).plain(&with(found));
@@ -196,7 +202,10 @@ fn table(text: &mut Text, title: &str, tone: Tone, list: &[Recommendation], limi
         let difference = high.zip(found.budget_bytes).filter(|_| short(found) == lacking).map(|(high, budget)| high.abs_diff(budget));
         let line = line.right(Tone::Plain, &size(high), peak).right(Tone::Plain, &size(found.budget_bytes), budget);
         let own = bracketed(codes(found).difference(&common));
-        text.line(line.right(Tone::Plain, &size(difference), edge).quiet(&format!(" {own}")));
+        let line = line.right(Tone::Plain, &size(difference), edge);
+        let line = if timed { line.right(Tone::Plain, &times::cell(found.time.as_ref()), time) } else { line };
+        let line = if priced { line.right(Tone::Plain, &times::cost_cell(found.time.as_ref()), cost) } else { line };
+        text.line(line.quiet(&format!(" {own}")));
     }
     if list.len() > shown.len() {
         text.line(Line::new().quiet(&format!("  and {} more", list.len() - shown.len())));

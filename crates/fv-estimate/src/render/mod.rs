@@ -5,17 +5,35 @@
 //!
 //! * [`estimate`], [`explanation`]: what is needed, where and why.
 //! * [`largest`], [`minimum`], [`comparison`]: the answers to questions beside a single estimate.
+//! * [`plan`], [`refusal`], [`unplanned`], [`plan_explanation`], [`plan_diff`]: how a request is executed, or why it is not.
+//! * [`grid`], [`grid_csv`], [`grid_svg`]: plans over capacities, as a table, as a file and as a picture.
 //! * [`evidence`], [`assessment`], [`recommendations`]: what was seen to run, and where a request fits.
+//! * [`probe`](fn@probe): what a machine was found to have.
+//! * [`ansi`]: what a tone looks like on most terminals.
 
 mod advice;
+mod decisions;
+mod grid;
 mod needs;
+mod picture;
+mod plan;
+mod probe;
 mod questions;
+mod refusal;
 mod text;
+mod times;
+mod words;
 
 pub use advice::{Asked, assessment, evidence, recommendations};
+pub use decisions::{plan_diff, plan_explanation};
+pub use grid::{grid, grid_csv};
 pub use needs::{estimate, explanation};
+pub use picture::grid_svg;
+pub use plan::plan;
+pub use probe::probe;
 pub use questions::{comparison, largest, minimum};
-pub use text::{Span, Text, Tone};
+pub use refusal::{refusal, unplanned};
+pub use text::{Span, Text, Tone, ansi};
 
 use fv_spec::estimate::{Estimate, Interval, Stage, Verdict};
 use fv_spec::request::Request;

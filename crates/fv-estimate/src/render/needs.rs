@@ -5,6 +5,7 @@ use fv_spec::estimate::{Buffer, BufferKind, Estimate, Explanation, Heuristic, In
 use serde_json::Value;
 
 use super::text::{Line, Text, Tone, cut};
+use super::times;
 use super::{Names, alive, bounded, device, gib, highest, host, least, margin, number, request, saturated, tone, while_doing, word};
 use crate::heuristics::{FEATURE_CACHE, OUTPUT_BUFFERS};
 
@@ -27,6 +28,9 @@ pub(super) fn body(text: &mut Text, estimate: &Estimate, width: usize) {
     facts(text, estimate, width);
     stages(text, estimate, width);
     largest(text, estimate, width);
+    if let Some(found) = &estimate.forecast {
+        times::forecast(text, found, width);
+    }
     remarks(text, estimate, width);
 }
 
@@ -40,6 +44,9 @@ pub fn explanation(explanation: &Explanation, names: &Names<'_>, width: usize) -
     stages(&mut text, estimate, width);
     for stage in &estimate.stages {
         whole_stage(&mut text, stage, width);
+    }
+    if let Some(found) = &estimate.forecast {
+        times::forecast(&mut text, found, width);
     }
     settings(&mut text, estimate, width);
     remarks(&mut text, estimate, width);
@@ -124,7 +131,7 @@ pub(super) fn first_reason(reasons: &[Reason]) -> String {
     }
 }
 
-fn label(name: &str) -> Line {
+pub(super) fn label(name: &str) -> Line {
     Line::new().quiet(name).pad(LABEL)
 }
 
@@ -247,7 +254,7 @@ fn tensors(text: &mut Text, estimate: &Estimate, width: usize) {
 }
 
 /// How bytes become cells.
-struct Scale {
+pub(super) struct Scale {
     cells: usize,
     full: u128,
     budget: Option<u64>,
@@ -258,7 +265,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn new(most: u64, budget: Option<u64>, cells: usize, decides: bool) -> Self {
+    pub(super) fn new(most: u64, budget: Option<u64>, cells: usize, decides: bool) -> Self {
         let mut scale = Self { cells, full: u128::from(most.max(budget.unwrap_or(0)).max(1)), budget, mark: None, decides };
         // What exceeds the budget is to be seen behind the mark.
         scale.mark = budget.map(|budget| scale.cell(budget).min(if most > budget { cells - 1 } else { cells }));
@@ -289,7 +296,7 @@ impl Scale {
         }
     }
 
-    fn bar(&self, mut line: Line, tone: Tone, least: u64, peak: Interval) -> Line {
+    pub(super) fn bar(&self, mut line: Line, tone: Tone, least: u64, peak: Interval) -> Line {
         let [least, value, high] = [least, peak.value, peak.high].map(|bytes| self.reach(bytes));
         let cell = |i: usize| match i {
             i if i < least => "█",
@@ -415,7 +422,7 @@ pub(super) fn reasons(text: &mut Text, title: &str, reasons: &[Reason], width: u
     }
 }
 
-fn list(text: &mut Text, title: &str, items: &[String], width: usize) {
+pub(super) fn list(text: &mut Text, title: &str, items: &[String], width: usize) {
     if items.is_empty() {
         return;
     }

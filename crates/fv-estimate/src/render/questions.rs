@@ -1,12 +1,12 @@
 //! The largest clip, the smallest budget, changes and comparisons.
 
 use fv_spec::estimate::{Interval, Reason, Recommendation, StageName, Verdict};
-use fv_spec::questions::{
-    Adapted, Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, OutputEffect, Tried,
-};
+use fv_spec::questions::{Adapted, Change, Clip, Compared, Comparison, Extent, Largest, LargestAnswer, Limit, LimitKind, Minimum, Tried};
 
-use super::needs::{first_reason, reasons};
+use super::needs::{first_reason, label, list, reasons};
 use super::text::{Line, Text, Tone, cut};
+use super::times;
+use super::words::effect;
 use super::{Names, bounded, gib, number, request, tone, while_doing, word};
 
 /// Changes that are listed.
@@ -97,7 +97,7 @@ fn one_largest(text: &mut Text, answer: &Largest, names: &Names<'_>, width: usiz
     }
     changes(text, "what makes the request fit", &answer.changes, &answer.tried, width);
     reasons(text, "of the request itself", &answer.reasons, width);
-    notes(text, &answer.notes, width);
+    list(text, "assumptions and remarks", &answer.notes, width);
 }
 
 /// The largest in two directions.
@@ -105,20 +105,6 @@ fn clips(longest: &Extent, widest: &Extent) -> String {
     let longest = longest.largest.map(|clip| format!("{} at {}", frames(&clip), size(&clip)));
     let widest = widest.largest.map(|clip| format!("{} at {}", size(&clip), count(clip.num_frames)));
     longest.into_iter().chain(widest).collect::<Vec<_>>().join(", or ")
-}
-
-fn label(name: &str) -> Line {
-    Line::new().quiet(name).pad(11)
-}
-
-fn notes(text: &mut Text, notes: &[String], width: usize) {
-    if !notes.is_empty() {
-        text.blank();
-        text.heading("assumptions and remarks");
-        for note in notes {
-            text.item(Line::new().plain(note), width);
-        }
-    }
 }
 
 /// One direction: what is largest, what comes next and why not that.
@@ -293,15 +279,6 @@ fn unanswered(text: &mut Text, answer: &LargestAnswer, width: usize) {
     }
 }
 
-fn effect(effect: OutputEffect) -> &'static str {
-    match effect {
-        OutputEffect::None => "same output",
-        OutputEffect::Reordered => "sums in another order",
-        OutputEffect::Quantised => "fewer bits",
-        OutputEffect::Different => "another output",
-    }
-}
-
 /// What would make a request fit.
 pub(super) fn changes(text: &mut Text, title: &str, changes: &[Change], tried: &[String], width: usize) {
     if changes.is_empty() && tried.is_empty() {
@@ -383,7 +360,7 @@ pub fn minimum(answer: &Minimum, names: &Names<'_>, width: usize) -> Text {
     }
     changes(&mut text, "what makes it fit there", &answer.changes, &answer.tried, width);
     reasons(&mut text, "to note", &answer.reasons, width);
-    notes(&mut text, &answer.notes, width);
+    list(&mut text, "assumptions and remarks", &answer.notes, width);
     text
 }
 
@@ -442,10 +419,13 @@ fn table(text: &mut Text, rows: &[Compared]) {
     let deployment = widest("model", &|row| row.model.chars().count());
     let hardware = deployment + widest("deployment", &|row| row.deployment.chars().count());
     let verdict = hardware + widest("device", &|row| row.hardware.chars().count());
-    let columns: Vec<usize> = (1..=7).map(|n| verdict + 12 + n * 11).collect();
+    let timed = rows.iter().any(|row| row.time.is_some());
+    let priced = rows.iter().filter_map(|row| row.time.as_ref()).any(|time| time.cost.is_some());
+    let columns: Vec<usize> = (1..=9).map(|n| verdict + 12 + n * 11).collect();
     let header = Line::new().quiet("model").pad(deployment).quiet("deployment").pad(hardware).quiet("device").pad(verdict).quiet("verdict");
     let titles = ["load", "encoding", "denoising", "decoding", "budget", "margin", "host"];
-    text.line(titles.iter().zip(&columns).fold(header, |line, (title, column)| line.right(Tone::Quiet, title, *column)));
+    let titles = titles.into_iter().chain(timed.then_some("time")).chain(priced.then_some("cost"));
+    text.line(titles.zip(&columns).fold(header, |line, (title, column)| line.right(Tone::Quiet, title, *column)));
     for row in rows {
         let line = Line::new().plain(&row.model).pad(deployment).plain(&row.deployment).pad(hardware);
         let line = line.plain(&row.hardware).pad(verdict).add(tone(row.status), word(row.status));
@@ -455,6 +435,8 @@ fn table(text: &mut Text, rows: &[Compared]) {
             .margin_bytes
             .map_or_else(|| "-".to_owned(), |margin| format!("{}{}", if margin < 0 { "-" } else { "" }, number(margin.unsigned_abs())));
         let cells = StageName::ALL.map(stage).into_iter().chain([size(row.budget_bytes), margin, size(row.host.required_bytes)]);
+        let time = timed.then(|| times::cell(row.time.as_ref())).into_iter();
+        let cells = cells.chain(time).chain(priced.then(|| times::cost_cell(row.time.as_ref())));
         text.line(cells.zip(&columns).fold(line, |line, (cell, column)| line.right(Tone::Plain, &cell, *column)));
     }
     text.line(Line::new().quiet("GiB: the device peak of each stage, the budget, what is left of it at worst, host memory"));

@@ -17,6 +17,19 @@ pub enum Tone {
     Unsure,
 }
 
+/// A part as terminals colour it.
+pub fn ansi(tone: Tone, text: &str) -> String {
+    let code = match tone {
+        Tone::Plain => return text.to_owned(),
+        Tone::Strong => "1",
+        Tone::Quiet => "2",
+        Tone::Good => "32",
+        Tone::Bad => "31",
+        Tone::Unsure => "33",
+    };
+    format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
 /// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
@@ -46,6 +59,13 @@ impl Text {
             }
             text.push('\n');
         }
+        text
+    }
+
+    /// One plain line.
+    pub fn said(words: &str) -> Self {
+        let mut text = Self::default();
+        text.line(Line::new().plain(words));
         text
     }
 

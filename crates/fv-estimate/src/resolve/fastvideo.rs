@@ -10,6 +10,7 @@ use super::book::{Book, Effect, Key, Kind, Meaning, library_environment};
 use super::{Context, InputError, allocator, attention_word, dtype, dtype_word, guidance_word, plain, scaled};
 use crate::settings::{Attention, Component, Guidance, Placement, Precision, Settings, Tiling};
 use crate::storage::Storage;
+use crate::wan::geometry::{block_parameters, gate_parameters, image_parameters};
 
 use Effect::{Applies, Harmless, Unless};
 use Kind::{Any, Choice, Dtypes, Flag, Number, Text};
@@ -625,17 +626,13 @@ fn gated(context: &Context<'_>) -> Option<bool> {
         if context.family() != "wan" {
             return None;
         }
-        let (d, f) = (size("hidden_size")?, size("ffn_size")?);
-        let square = d.checked_mul(d)?.checked_add(d)?;
-        // Four matrices of self-attention and four of cross-attention, their norms, the FFN, the modulation table.
-        let ffn = d.checked_mul(f)?.checked_mul(2)?.checked_add(f)?.checked_add(d)?;
-        let plain = square.checked_mul(8)?.checked_add(d.checked_mul(12)?)?.checked_add(ffn)?;
-        let image = square.checked_mul(2)?.checked_add(d)?;
+        let (hidden, ffn) = (size("hidden_size")?, size("ffn_size")?);
+        let (plain, image, gate) = (block_parameters(hidden, ffn)?, image_parameters(hidden)?, gate_parameters(hidden)?);
         let block = transformer.block_parameter_count?.get();
         let with = |gate: u64| block == plain + gate || block == plain + image + gate;
         if with(0) {
             Some(false)
-        } else if with(square) {
+        } else if with(gate) {
             Some(true)
         } else {
             None

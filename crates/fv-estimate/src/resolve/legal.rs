@@ -2,8 +2,8 @@
 
 use fv_spec::compiled::{Example, Model};
 
-use super::request::{FrameRule, MAX_SIDE, fps, frame_bounds, multiples, only_size};
-pub use super::request::{MAX_BATCH, MAX_FRAMES};
+use super::request::{FrameRule, fps, frame_bounds, multiples, only_size};
+pub use super::request::{MAX_BATCH, MAX_FRAMES, MAX_SIDE};
 use super::{Context, Overrides};
 
 /// The rules of one deployment.

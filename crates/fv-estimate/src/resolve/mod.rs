@@ -246,7 +246,7 @@ fn whole(value: &Value) -> Option<u32> {
 }
 
 /// `text` times `unit`, rounded down: a decimal number without sign, never through floating point.
-fn scaled(text: &str, unit: u64) -> Option<u64> {
+pub(crate) fn scaled(text: &str, unit: u64) -> Option<u64> {
     let text = text.trim();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),

@@ -10,7 +10,7 @@ use super::{Context, InputError, sections};
 use crate::error::readable;
 
 /// Pixels of a side, at most.
-pub(super) const MAX_SIDE: u32 = 16_384;
+pub const MAX_SIDE: u32 = 16_384;
 /// Frames of any video, at most.
 pub const MAX_FRAMES: u32 = 16_384;
 /// Videos generated together, at most.
@@ -146,11 +146,7 @@ pub(super) fn resolve(context: &Context<'_>, workload: Option<&str>, asked: &Par
     }
 
     sides(context, height, width, errors);
-    frames(rule, num_frames, errors);
-    let [fewest, most] = frame_bounds(context);
-    if (1..=MAX_FRAMES).contains(&num_frames) {
-        bound("frames", num_frames, fewest, most, errors);
-    }
+    frames(rule, num_frames, frame_bounds(context), errors);
     bound("batch", batch, 1, MAX_BATCH, errors);
     bound("steps", num_inference_steps, 1, MAX_STEPS, errors);
     bound("references", references, 0, MAX_REFERENCES, errors);
@@ -209,7 +205,7 @@ pub(super) fn frame_bounds(context: &Context<'_>) -> [u32; 2] {
         // From five to fifteen seconds.
         ("minimax_h3", Runtime::Diffusers) => [120, 360],
         // Twelve latent frames at least.
-        ("minimax_h3", Runtime::FreeVideo) => [39, MAX_FRAMES],
+        ("minimax_h3", Runtime::FreeVideo) => [crate::planner::freevideo::geometry::LEAST_FRAMES, MAX_FRAMES],
         _ => [1, MAX_FRAMES],
     }
 }
@@ -296,17 +292,24 @@ fn sides(context: &Context<'_>, height: u32, width: u32, errors: &mut Vec<InputE
     }
 }
 
-fn frames(rule: FrameRule, frames: u32, errors: &mut Vec<InputError>) {
+fn frames(rule: FrameRule, frames: u32, [fewest, most]: [u32; 2], errors: &mut Vec<InputError>) {
     let FrameRule { step, rest } = rule;
-    if frames == 0 || frames > MAX_FRAMES {
-        errors.push(InputError::new("invalid-frames", format!("frames: found {frames}, allowed: {step}k+{rest}, at most {MAX_FRAMES}")));
-    } else if !rule.legal(frames) {
-        let near = match rule.around(frames) {
-            (Some(below), above) => format!("{below} or {above}"),
-            (None, above) => format!("{above}"),
-        };
-        errors.push(InputError::new("invalid-frames", format!("frames: found {frames}, allowed: {step}k+{rest}; nearest: {near}")));
+    let within = |frames: &u32| (fewest..=most).contains(frames);
+    if within(&frames) && rule.legal(frames) {
+        return;
     }
+    let range = match fewest {
+        1 if within(&frames) => String::new(),
+        1 => format!(", at most {most}"),
+        _ => format!(", from {fewest} to {most}"),
+    };
+    // What is nearest has to be in the range as well.
+    let inside = frames.clamp(fewest, most);
+    let (below, above) = if rule.legal(inside) { (Some(inside), inside) } else { rule.around(inside) };
+    let mut near: Vec<String> = below.into_iter().chain([above]).filter(within).map(|frames| frames.to_string()).collect();
+    near.dedup();
+    let text = format!("frames: found {frames}, allowed: {step}k+{rest}{range}; nearest: {}", near.join(" or "));
+    errors.push(InputError::new("invalid-frames", text));
 }
 
 fn bound(name: &str, value: u32, least: u32, most: u32, errors: &mut Vec<InputError>) {

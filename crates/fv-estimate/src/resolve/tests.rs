@@ -971,6 +971,18 @@ mod request {
         error(&errors, "invalid-frames", "nearest: 5");
         let errors = with(|r| r.num_frames = Some(20)).of("mochi-1", "diffusers").unwrap_err();
         error(&errors, "invalid-frames", "6k+1; nearest: 19 or 25");
+        // What is suggested is in the range that the pipeline takes.
+        for (frames, text) in
+            [(1, "17k+5, from 120 to 360; nearest: 124"), (130, "nearest: 124 or 141"), (350, "nearest: 345"), (4000, "nearest: 345")]
+        {
+            let errors = with(|r| r.num_frames = Some(frames)).of("minimax-h3", "diffusers").unwrap_err();
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(errors[0].message.ends_with(text), "{errors:?}");
+        }
+        let errors = with(|r| r.num_frames = Some(16_384)).of("mochi-1", "diffusers").unwrap_err();
+        error(&errors, "invalid-frames", "6k+1; nearest: 16381");
+        let errors = with(|r| r.num_frames = Some(0)).of("mochi-1", "diffusers").unwrap_err();
+        error(&errors, "invalid-frames", "at most 16384; nearest: 1");
     }
 
     #[test]

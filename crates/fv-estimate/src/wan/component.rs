@@ -7,6 +7,7 @@ use super::diffusers_dit::Forward;
 use super::diffusers_vae::{Coder, Style};
 use super::geometry::{Dit, IMAGE_FEATURES, Latent, Vae};
 use super::weights::Halves;
+use crate::forecast::operations::Operations;
 use crate::modules::encoder::IMAGE_TOKENS;
 use crate::modules::parameter::Weights;
 use crate::modules::residency::Streams;
@@ -123,6 +124,18 @@ impl Pass for Part {
                 let dims = [("batch", *batch), ("channels", 3), ("frames", *frames), ("height", *height), ("width", *width)];
                 vec![(dims.to_vec(), c.act)]
             }
+        }
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        match self {
+            Self::Dit(forward, _) => Some(forward.operations()),
+            Self::Decode(coder, latent, tiling) => {
+                let vae = &coder.vae;
+                let pixels = [latent.height * vae.spatial, latent.width * vae.spatial, (latent.frames - 1) * vae.temporal + 1];
+                Some(vae.decoder().operations(latent.batch, pixels, tiling.as_ref(), coder.act))
+            }
+            Self::Encode(..) => None,
         }
     }
 

@@ -13,6 +13,7 @@ use super::diffusers_vae::Coder;
 use super::geometry::{Dit, Latent};
 use super::model::Wan;
 use crate::family::Lowered;
+use crate::modules::maps::Map;
 use crate::modules::pipeline;
 use crate::modules::residency::{Residency, bias_workspace, load_stage, product_workspace};
 use crate::modules::{FP32, bytes_of};
@@ -30,7 +31,7 @@ sites! { "wan.diffusers.pipeline":
     HISTORY "scheduler history" Cache;
     SCHEDULER "scheduler temporaries" Activation;
     PIXELS "conditioning video" Activation;
-    POSTPROCESSED "decoded video in [0, 1]" Output;
+    JOINED "decoded videos" Output;
 }
 
 /// Lowers a request.
@@ -47,12 +48,6 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
     let coder = Coder::diffusers(wan.vae, act(Role::Vae));
     let image_to_video = request.references > 0;
     let pixels = [request.height.into(), request.width.into()];
-    if let Some(tiling) = settings.tiling {
-        let decoded = super::tiled(&wan.vae, latent, &tiling).then(|| coder.decode_tiles(latent, &tiling));
-        let encoded = (image_to_video && coder.tiles(pixels, &tiling)).then(|| coder.encode_tiles(pixels, &tiling));
-        let refusal = decoded.into_iter().chain(encoded).find_map(|grid| grid.refusal(1));
-        refusal.map_or(Ok(()), |reason| Err(vec![reason]))?;
-    }
 
     load_stage(&mut p, &mut residency);
 
@@ -218,35 +213,22 @@ pub fn lower(wan: &Wan, settings: &Settings, request: &Request, details: bool) -
         p.release(latents);
         latents = next;
     }
+    let clip = Map {
+        batch,
+        channels: 3,
+        frames: request.num_frames.into(),
+        height: request.height.into(),
+        width: request.width.into(),
+        element: coder.act,
+    };
     let video = match settings.tiling {
         Some(tiling) if super::tiled(&wan.vae, latent, &tiling) => coder.decode_tiled(&mut p, latent, tiling),
         _ if settings.vae_slicing && batch > 1 => {
-            let one = Latent { batch: 1, ..latent };
-            let dims = [
-                ("batch", batch),
-                ("channels", 3),
-                ("frames", request.num_frames.into()),
-                ("height", request.height.into()),
-                ("width", request.width.into()),
-            ];
-            pipeline::in_slices(&mut p, batch, (&POSTPROCESSED, &dims, coder.act), |p| coder.decode(p, one))
+            pipeline::in_slices(&mut p, (&JOINED, clip), |p| coder.decode(p, Latent { batch: 1, ..latent }))
         }
         _ => coder.decode(&mut p, latent),
     };
-    p.phase("postprocess");
-    let one = [
-        ("batch", 1),
-        ("channels", 3),
-        ("frames", request.num_frames.into()),
-        ("height", request.height.into()),
-        ("width", request.width.into()),
-    ];
-    let halved = p.alloc(&POSTPROCESSED, &one, coder.act);
-    let moved = p.alloc(&POSTPROCESSED, &one, coder.act);
-    p.release(halved);
-    let clamped = p.alloc(&POSTPROCESSED, &one, coder.act);
-    p.release(moved);
-    p.release(clamped);
+    pipeline::postprocess(&mut p, clip);
     p.release(video);
     let left = [model_input].into_iter().chain(predictions.into_iter().flatten()).chain([latents, mask, history]);
     for tensor in kept.into_iter().chain(image_embeds).chain(image).chain(condition).chain(left) {

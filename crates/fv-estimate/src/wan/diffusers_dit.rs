@@ -6,6 +6,7 @@
 //! matrix library and the workspace of the patch convolution.
 
 use super::geometry::{Dit, FREQUENCIES, IMAGE_FEATURES, Latent};
+use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::maps::{CUDNN_HEADER, pad8};
 use crate::modules::residency::Streams;
@@ -74,6 +75,28 @@ sites! { "wan.dit.head":
 }
 
 impl Forward {
+    /// Self-attention's four square layers, two of cross-attention, the feed-forward pair and the gate of sparse attention for every
+    /// token; keys and values of cross-attention for text and image alone.
+    pub fn operations(&self) -> Operations {
+        let Dit { hidden, ffn, blocks, sparse_gate, .. } = self.dit;
+        let tokens = self.latent.tokens(&self.dit);
+        let context = self.text_tokens + self.image_tokens;
+        let squares = if sparse_gate { 7 } else { 6 };
+        Blocks {
+            count: blocks,
+            batch: self.latent.batch,
+            rows: tokens,
+            weights: squares * hidden * hidden + 2 * hidden * ffn,
+            other_rows: context,
+            other_weights: 2 * hidden * hidden,
+            keys: tokens + context,
+            queries: tokens,
+            inner: hidden,
+            hidden,
+        }
+        .operations(self.act)
+    }
+
     fn tokens(&self) -> u64 {
         self.latent.tokens(&self.dit)
     }

@@ -7,11 +7,10 @@
 //! time. The first chunk makes one frame, every later one four; the caches are full after the third. From then on only the
 //! output grows.
 
-use fv_spec::estimate::Reason;
-
 use super::geometry::{Latent, Vae};
 use crate::modules::FP32;
-use crate::modules::maps::{CUDNN_HEADER, pad8, spans};
+use crate::modules::maps::{CUDNN_HEADER, pad8};
+use crate::modules::tiles::Tiles;
 use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::Tiling;
 
@@ -687,7 +686,7 @@ impl Coder {
     /// Decodes in spatial tiles, each of the full length in time. Tiles stay until they are blended and joined.
     pub fn decode_tiled(&self, p: &mut Builder, latent: Latent, tiling: Tiling) -> Tensor {
         let spatial = self.vae.spatial;
-        let grid = self.decode_tiles(latent, &tiling);
+        let grid = self.decode_tiles(latent, &tiling).admitted(p, 1);
         let (tiles, time) = (p.list(), p.list());
         for (height, many_rows) in &grid.rows {
             grid.repeat_rows(p, *many_rows, |p| {
@@ -824,7 +823,7 @@ impl Coder {
     /// Encodes in spatial tiles, each of the full length in time.
     pub fn encode_tiled(&self, p: &mut Builder, batch: u64, frames: u64, [height, width]: [u64; 2], tiling: Tiling) -> Tensor {
         let patch = self.vae.pixel_patch;
-        let grid = self.encode_tiles([height, width], &tiling);
+        let grid = self.encode_tiles([height, width], &tiling).admitted(p, 1);
         let (height, width) = (height / patch, width / patch);
         let pixels = self.pixels(batch, frames, height * patch, width * patch);
         p.phase("encode_input");
@@ -1006,65 +1005,6 @@ impl Encoded {
             p.release(tensor);
         }
         p.release_list(self.casts);
-    }
-}
-
-/// Tiles that are placed one by one. Of more, rows that are alike are counted: the allocator's figure for the rest is the average
-/// of the first, and what is alive stays exact.
-const PLACED: u64 = 1 << 14;
-/// Tiles that make an average, since small ones share segments, and rows that they are taken from.
-const AVERAGED: u64 = 1 << 12;
-const LEAST_ROWS: u16 = 5;
-const MOST_ROWS: u16 = 512;
-/// Different tiles that are evaluated. Each takes a pass of its own; tiles of one size and stride that divide come in four.
-const DIFFERENT: usize = 256;
-
-/// Tiles in rows and columns: extents along each axis, and how many there are of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tiles {
-    pub(super) rows: Vec<(u64, u64)>,
-    pub(super) columns: Vec<(u64, u64)>,
-}
-
-impl Tiles {
-    /// The tiles of so many rows and columns, a `unit`th of the pixels that sizes are given in.
-    fn new([height, width]: [u64; 2], tiling: &Tiling, unit: u64) -> Self {
-        let along = |axis: usize, extent: u64| spans(extent, u64::from(tiling.tile[axis]) / unit, u64::from(tiling.stride[axis]) / unit);
-        Self { rows: along(0, height), columns: along(1, width) }
-    }
-
-    fn count(&self) -> u64 {
-        let along = |spans: &[(u64, u64)]| spans.iter().map(|(_, many)| many).sum::<u64>();
-        along(&self.rows) * along(&self.columns)
-    }
-
-    /// Whether there are too many to place each.
-    pub(super) fn is_counted(&self) -> bool {
-        self.count() > PLACED
-    }
-
-    /// Runs `body` for so many rows that are alike.
-    pub(super) fn repeat_rows(&self, p: &mut Builder, many: u64, body: impl FnOnce(&mut Builder)) {
-        if self.is_counted() {
-            let row = self.columns.iter().map(|(_, many)| many).sum::<u64>().max(1);
-            let rows = (AVERAGED / row).clamp(LEAST_ROWS.into(), MOST_ROWS.into());
-            p.repeat_counted(many, u16::try_from(rows).unwrap_or(MOST_ROWS), body);
-        } else {
-            p.repeat_sampled(many, 1, 1, body);
-        }
-    }
-
-    /// Why tiles cut like this, in so many ways along time, are not evaluated.
-    pub(super) fn refusal(&self, in_time: usize) -> Option<Reason> {
-        let different = self.rows.len().saturating_mul(self.columns.len()).saturating_mul(in_time.max(1));
-        let text = if different > DIFFERENT {
-            format!("the tiles overlap so far that {different} of different sizes are left at the edges; at most {DIFFERENT} are evaluated")
-        } else if in_time > 1 && self.is_counted() {
-            format!("there are {} tiles to each part of the frames; at most {PLACED} are evaluated", self.count())
-        } else {
-            return None;
-        };
-        Some(Reason::new("too-many-tiles", text))
     }
 }
 

@@ -12,9 +12,9 @@
 use fv_spec::authored::Dtype;
 use fv_spec::estimate::Reason;
 
-use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, Tiles, WeightCasts};
+use super::diffusers_vae::{Caches, Casts, Chunk, Coder, Map, Style, WeightCasts};
 use super::geometry::{Latent, Vae};
-use crate::modules::maps::spans;
+use crate::modules::tiles::{Tiles, spans};
 use crate::modules::{FP32, bytes_of};
 use crate::program::{Builder, List, Tensor, sites};
 use crate::settings::{Precision, Tiling};

@@ -2,6 +2,7 @@
 
 use fv_spec::compiled::ExpandedComponent;
 
+use crate::forecast::operations::Decoder;
 use crate::modules::parameter::{MAX_WIDTH, counts, within};
 
 /// A Wan transformer. Counts are features unless said otherwise.
@@ -152,6 +153,11 @@ impl Vae {
         temporal: 4,
         residual: true,
     };
+
+    /// Operations of decoding, counted by running diffusers' class on the meta device at several sizes.
+    pub fn decoder(&self) -> Decoder {
+        if self.residual { Decoder { first: 22_800_000, each: 18_400_000 } } else { Decoder { first: 10_900_000, each: 8_482_000 } }
+    }
 
     /// Reads a VAE of the catalog.
     pub fn read(component: &ExpandedComponent) -> Result<Self, String> {

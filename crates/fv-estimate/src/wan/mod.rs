@@ -26,6 +26,7 @@ use geometry::{Latent, Vae};
 
 use crate::family::{Family, Lowered};
 use crate::modules::standalone::{Asked, Pass, Why};
+use crate::modules::tiles::Tiles;
 use crate::settings::{Settings, Tiling};
 
 /// The rules of the family.
@@ -64,5 +65,5 @@ impl Family for Wan {
 
 /// Whether a latent is larger than a tile: a smaller one is not tiled.
 pub(crate) fn tiled(vae: &Vae, latent: Latent, tiling: &Tiling) -> bool {
-    latent.height > u64::from(tiling.tile[0]) / vae.spatial || latent.width > u64::from(tiling.tile[1]) / vae.spatial
+    Tiles::several([latent.height, latent.width], tiling, vae.spatial)
 }

@@ -10,6 +10,9 @@ use fv_spec::estimate::{BufferKind, Estimate, Stage, Verdict};
 use fv_spec::request::PartialRequest;
 use serde_json::{Value, json};
 
+mod families;
+mod questions;
+
 const GIB: u64 = 1 << 30;
 
 fn catalog() -> Catalog {
@@ -357,4 +360,23 @@ fn the_default_request_is_the_deployments_and_is_shown() {
     let e = estimate(&w, &big(), &host(512.0));
     assert_eq!((e.request.height, e.request.width, e.request.num_frames), (480, 832, 81));
     assert!(e.settings.len() > 10);
+}
+
+/// The page names only tests that are there.
+#[test]
+fn the_page_names_tests_that_exist() {
+    let root = fv_tests::root();
+    let page = std::fs::read_to_string(root.join("docs/field-failures.md")).expect("the page");
+    let mut sources = String::new();
+    for folder in ["tests/tests", "tests/tests/field_failures", "crates/fv-estimate/tests", "crates/fv-estimate/src"] {
+        let files = std::fs::read_dir(root.join(folder)).expect("a folder").flatten().map(|entry| entry.path());
+        for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+            sources += &std::fs::read_to_string(file).expect("a source");
+        }
+    }
+    let named = page.split('`').skip(1).step_by(2).filter(|name| {
+        name.contains('_') && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_' || letter.is_ascii_digit())
+    });
+    let missing: Vec<&str> = named.filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -1,0 +1,212 @@
+//! The verdict of `FreeVideo`'s own planner on a device whose memory and host memory are known.
+//!
+//! An estimate says nothing of the operating system, on which the planner's rules depend. So both that it has rules for are asked: where
+//! they agree that is the verdict, and where they do not it stays unknown, with what each says.
+
+use fv_spec::authored::Runtime;
+use fv_spec::compiled::{Example, Model};
+use fv_spec::estimate::{Provenance, Reason, StageName, Tier, Verdict};
+use fv_spec::plan::budget::Resource;
+use fv_spec::plan::refusal::Refusal;
+use fv_spec::plan::{Fit, OperatingSystem, Plan, Precision, Source, Sourced};
+use fv_spec::request::Request;
+
+use crate::budget::Budget;
+use crate::error::gib;
+use crate::family::{ByPlan, Planned};
+use crate::planner::Outcome;
+use crate::planner::freevideo::{Asked, AttentionAsked, Machine, Planner, Pool, Question};
+use crate::settings::Settings;
+use crate::verdict::{Short, ShortTier};
+
+/// The planner with a request.
+#[derive(Debug)]
+struct Policy {
+    planner: Planner,
+    request: Asked,
+    precision: Precision,
+}
+
+/// The planner of a deployment. `None` for other runtimes, where settings stand for a plan's choices, and for what the estimate knows too
+/// little of: several videos at once, and references, whose rows depend on their sizes.
+pub fn by_plan(model: &Model, example: &Example, settings: &Settings, request: &Request) -> Option<Box<dyn ByPlan>> {
+    let chosen = settings.reported.iter().any(|setting| setting.provenance == Provenance::User);
+    if settings.runtime != Runtime::FreeVideo || chosen || request.batch != 1 || request.references != 0 {
+        return None;
+    }
+    let pipeline = example.base_config.get("generator")?.get("pipeline")?;
+    let precision = Precision::parse(pipeline.get("precision")?.as_str()?)?;
+    if pipeline.get("two_pass")?.as_bool()? {
+        return None;
+    }
+    let asked = Asked {
+        width: Some(request.width),
+        height: Some(request.height),
+        frames: Some(request.num_frames),
+        steps: Some(request.num_inference_steps),
+        ..Asked::default()
+    };
+    Some(Box::new(Policy { planner: Planner::new(model).ok()?, request: asked, precision }))
+}
+
+/// What one system's rules say.
+enum Answer {
+    Plan(Box<Plan>),
+    Refusal(Box<Refusal>),
+}
+
+impl ByPlan for Policy {
+    fn verdict(&self, budget: &Budget) -> Option<Planned> {
+        let capability = capability(&budget.fixed.class)?;
+        let (vram, host) = (budget.budget_bytes?, budget.host_bytes?);
+        if budget.unified || !budget.reasons.is_empty() {
+            return None;
+        }
+        let answer = |os| {
+            let machine = Machine {
+                os: Sourced::assumed(os),
+                device: None,
+                architecture: None,
+                compute_capability: Some(Sourced { value: capability.clone(), source: Source::Catalog }),
+                geforce: None,
+                precision: Some(Sourced::given(self.precision)),
+                attention_backends: None,
+                attention: AttentionAsked::Auto,
+                vram: Some(Pool::given(vram)),
+                host: Some(Pool::given(host)),
+            };
+            let question = Question { request: self.request.clone(), machine, capacity_trial: false, demonstrated_host_bytes: None };
+            match self.planner.plan(&question).ok()? {
+                Outcome::Planned(plan) => Some(Answer::Plan(plan)),
+                Outcome::Refused(refusal) => Some(Answer::Refusal(refusal)),
+                Outcome::Unplanned(_) => None,
+            }
+        };
+        Some(together(&answer(OperatingSystem::Linux)?, &answer(OperatingSystem::Windows)?))
+    }
+}
+
+/// The compute capability of a class of devices such as `sm89`.
+fn capability(class: &str) -> Option<String> {
+    let digits = class.strip_prefix("sm").filter(|digits| digits.len() > 1 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let (major, minor) = digits.split_at(digits.len() - 1);
+    Some(format!("{major}.{minor}"))
+}
+
+/// What both systems say together.
+fn together(linux: &Answer, windows: &Answer) -> Planned {
+    let message = format!("FreeVideo's planner: {} on Linux, {} on Windows", words(linux), words(windows));
+    let (status, code) = match (linux, windows) {
+        (Answer::Plan(a), Answer::Plan(b)) if a.fit == Fit::Fits && b.fit == Fit::Fits => (Verdict::Fits, "planned"),
+        (Answer::Plan(_), Answer::Plan(_)) => (Verdict::Uncertain, "planned"),
+        (Answer::Refusal(_), Answer::Refusal(_)) => (Verdict::DoesNotFit, "refused-by-planner"),
+        _ => (Verdict::Unknown, "planned-on-one-system"),
+    };
+    let peak_bytes = match (linux, windows) {
+        (Answer::Plan(a), Answer::Plan(b)) => peak(a).max(peak(b)),
+        _ => None,
+    };
+    let short = match (linux, windows) {
+        (Answer::Refusal(a), Answer::Refusal(b)) => least(a, b),
+        _ => None,
+    };
+    Planned { status, reason: Reason::new(code, message), short, peak_bytes }
+}
+
+fn words(answer: &Answer) -> String {
+    match answer {
+        Answer::Plan(plan) => {
+            let resident = plan.placements.first().map_or(0, |placement| placement.count(Tier::Device));
+            let fit = if plan.fit == Fit::Fits { "planned" } else { "admitted above its own figures" };
+            format!("{fit} with {resident} blocks on the device")
+        }
+        Answer::Refusal(refusal) => {
+            let short = |short: &fv_spec::plan::refusal::Shortfall| {
+                let pool = if short.resource == Resource::Host { "host" } else { "device" };
+                format!("{} of {pool} memory", gib(short.shortfall_bytes.into()))
+            };
+            format!("refused for want of {}", refusal.shortfalls.iter().map(short).collect::<Vec<_>>().join(" and "))
+        }
+    }
+}
+
+/// The largest predicted peak of the device.
+fn peak(plan: &Plan) -> Option<u64> {
+    plan.peaks.iter().filter(|peak| peak.tier == Tier::Device).map(|peak| peak.bytes).max()
+}
+
+/// What is missing at least, whichever system it is: of device memory where that is short.
+fn least(a: &Refusal, b: &Refusal) -> Option<Short> {
+    let of = |refusal: &Refusal, host: bool| {
+        let found = refusal.shortfalls.iter().find(|short| (short.resource == Resource::Host) == host);
+        found.map(|short| short.shortfall_bytes)
+    };
+    let short = |host: bool, tier| {
+        let bytes = of(a, host)?.min(of(b, host)?);
+        Some(Short { tier, stage: StageName::Denoising, bytes })
+    };
+    short(false, ShortTier::Device).or_else(|| short(true, ShortTier::Host))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use fv_spec::request::PartialRequest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::budget::Asked as Offered;
+    use crate::device::from_flags;
+    use crate::question;
+    use crate::resolve::Overrides;
+
+    fn data<T: serde::de::DeserializeOwned>(name: &str) -> T {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fv-data/data").join(name);
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    /// The estimate's verdict and the code of its first reason, on a card like an RTX 4090.
+    fn estimate(vram_gib: f64, host_gb: Option<f64>, overrides: &Overrides, frames: u32) -> (Verdict, String, Option<u64>) {
+        let model: Model = data("models/minimax-h3.json");
+        let rules = data("rules.json");
+        let example = model.examples.iter().find(|example| example.runtime == Runtime::FreeVideo).unwrap();
+        let mut device = from_flags(vram_gib, None, None, None).unwrap();
+        device.compute_capability = Some("8.9".to_owned());
+        let asked = Offered { host_gb, ..Offered::default() };
+        let question = question::Question { model: &model, example, rules: &rules, device: Some(&device), asked: &asked, overrides };
+        let found = question.estimate(&PartialRequest { num_frames: Some(frames), ..PartialRequest::default() }).unwrap();
+        (found.status, found.reasons[0].code.clone(), found.shortfall.map(|short| short.bytes))
+    }
+
+    #[test]
+    fn the_planner_decides_where_both_systems_agree() {
+        let plain = Overrides::default();
+        let of = |vram, host, frames| {
+            let (status, code, short) = estimate(vram, host, &plain, frames);
+            (status, code, short.is_some())
+        };
+        assert_eq!(of(24.0, Some(64.0), 243), (Verdict::Fits, "planned".to_owned(), false));
+        assert_eq!(of(6.0, Some(64.0), 243), (Verdict::DoesNotFit, "refused-by-planner".to_owned(), true));
+        // 6.25 GiB and 0.2 GiB are enough on Linux, 6.4 GiB and 0.25 GiB are needed on Windows.
+        assert_eq!(of(6.55, Some(64.0), 243), (Verdict::Unknown, "planned-on-one-system".to_owned(), false));
+        // Linux admits more than its own table, Windows keeps activations on the host.
+        assert_eq!(of(11.8, Some(64.0), 481), (Verdict::Uncertain, "planned".to_owned(), false));
+        assert_eq!(of(24.0, Some(4.0), 243), (Verdict::DoesNotFit, "refused-by-planner".to_owned(), true));
+    }
+
+    #[test]
+    fn it_stays_unknown_where_too_little_is_known_or_choices_are_given() {
+        let plain = Overrides::default();
+        assert_eq!(estimate(24.0, None, &plain, 243).0, Verdict::Unknown);
+        let set = vec![("resident_blocks".to_owned(), json!(8))];
+        let chosen = Overrides { set: set.into_iter().collect(), ..Overrides::default() };
+        assert_eq!(estimate(24.0, Some(64.0), &chosen, 243).0, Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_class_names_its_compute_capability() {
+        for (class, found) in [("sm89", Some("8.9")), ("sm120", Some("12.0")), ("cuda", None), ("sm", None), ("sm9a", None)] {
+            assert_eq!(capability(class).as_deref(), found, "{class}");
+        }
+    }
+}

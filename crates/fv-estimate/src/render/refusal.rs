@@ -1,0 +1,130 @@
+//! Why there is no plan, and what there could be one for.
+
+use fv_spec::estimate::Reason;
+use fv_spec::plan::budget::Budget;
+use fv_spec::plan::refusal::{Both, Direction, Nearest, PlanChange, Refusal, Shortfall, Smallest};
+use fv_spec::plan::{PlanRequest, SystemFacts};
+
+use super::needs::{first_reason, label, list, reasons};
+use super::plan::{budgets, system};
+use super::text::{Line, Text, Tone};
+use super::words::{duration, effect, memory, plural, pool, request};
+use super::{Names, bounded, gib, number};
+
+/// Ends of the columns of shortfalls.
+const COLUMNS: [usize; 5] = [21, 31, 41, 51, 62];
+
+/// A refusal for people: what is short and by how much, and what would do.
+pub fn refusal(refusal: &Refusal, names: &Names<'_>, width: usize) -> Text {
+    let width = bounded(width);
+    let mut text = Text::default();
+    let on = names.device.map_or(String::new(), |name| format!(" on {name}"));
+    let short = |short: &Shortfall| format!("{} more {}", gib(short.shortfall_bytes), memory(short.resource));
+    let short = refusal.shortfalls.iter().map(short).collect::<Vec<_>>().join(" and ");
+    let words = format!(": {}{on} needs {short} than may be used", names.model);
+    text.line(Line::new().add(Tone::Bad, "does not fit").plain(&words));
+    text.blank();
+    text.wrapped(label("request"), Line::new().plain(&request(&refusal.request)).quiet("; it was not changed"), width);
+    system(&mut text, &refusal.system, width);
+    let policy = format!("{} for the engine {}", refusal.policy.word(), refusal.runtime.word());
+    text.wrapped(label("policy"), Line::new().plain(&policy), width);
+    budgets(&mut text, &refusal.budgets, refusal.system.devices, width);
+    shortfalls(&mut text, refusal, width);
+    smallest(&mut text, refusal.smallest.as_ref(), width);
+    nearest(&mut text, refusal, width);
+    changes(&mut text, &refusal.changes, width);
+    list(&mut text, "remarks", &refusal.notes, width);
+    text
+}
+
+/// A request that the policy has no rule for.
+pub fn unplanned(asked: &PlanRequest, machine: &SystemFacts, pools: &[Budget], why: &[Reason], names: &Names<'_>, width: usize) -> Text {
+    let width = bounded(width);
+    let mut text = Text::default();
+    let on = names.device.map_or(String::new(), |name| format!(" on {name}"));
+    text.line(Line::new().add(Tone::Strong, "unknown").plain(&format!(": {}{on}: {}", names.model, first_reason(why))));
+    text.blank();
+    text.wrapped(label("request"), Line::new().plain(&request(asked)), width);
+    system(&mut text, machine, width);
+    budgets(&mut text, pools, machine.devices, width);
+    reasons(&mut text, "why", why, width);
+    text
+}
+
+fn shortfalls(text: &mut Text, refusal: &Refusal, width: usize) {
+    text.blank();
+    let titles = ["available", "reserved", "usable", "minimum", "shortfall"];
+    let header = Line::new().quiet("short, GiB");
+    text.line(titles.iter().zip(COLUMNS).fold(header, |line, (title, end)| line.right(Tone::Quiet, title, end)));
+    for Shortfall { resource, rank, available_bytes, reserve_bytes, usable_bytes, minimum_bytes, shortfall_bytes, reason } in
+        &refusal.shortfalls
+    {
+        let line = Line::new().plain(&pool(*resource, *rank, refusal.system.devices));
+        let figures = [available_bytes, reserve_bytes, usable_bytes, minimum_bytes].map(|bytes| number(*bytes));
+        let line = figures.iter().zip(COLUMNS).fold(line, |line, (figure, end)| line.right(Tone::Plain, figure, end));
+        text.line(line.right(Tone::Bad, &number(*shortfall_bytes), COLUMNS[4]));
+        let why = Line::new().plain(reason.meaning()).quiet(&format!(" [{}]", reason.word()));
+        text.wrapped(Line::new().plain("    "), why, width);
+    }
+}
+
+fn smallest(text: &mut Text, smallest: Option<&Smallest>, width: usize) {
+    let Some(Smallest { vram_bytes, host_bytes, both }) = smallest else { return };
+    text.blank();
+    text.heading("the least free memory that would do");
+    if let Some(vram) = vram_bytes {
+        let words = format!("{} of device memory, with the host memory that there is", at_least(*vram));
+        text.item(Line::new().plain(&words), width);
+    }
+    if let Some(host) = host_bytes {
+        let words = format!("{} of host memory, with the device memory that there is", at_least(*host));
+        text.item(Line::new().plain(&words), width);
+    }
+    if let Some(Both { vram_bytes, host_bytes }) = both {
+        let words = format!("{} of device memory together with {} of host memory", at_least(*vram_bytes), at_least(*host_bytes));
+        text.item(Line::new().plain(&words), width);
+    }
+    if vram_bytes.is_none() && host_bytes.is_none() && both.is_none() {
+        text.item(Line::new().plain("no amount of memory that was tried"), width);
+    }
+}
+
+/// GiB with two decimals, rounded up: what is shown does.
+fn at_least(bytes: u64) -> String {
+    let hundredths = (u128::from(bytes) * 100).div_ceil(1 << 30);
+    format!("{}.{:02} GiB", hundredths / 100, hundredths % 100)
+}
+
+fn nearest(text: &mut Text, refusal: &Refusal, width: usize) {
+    if refusal.nearest.is_empty() {
+        return;
+    }
+    text.blank();
+    text.heading("requests near this one that fit");
+    for Nearest { direction, width: columns, height, frames } in &refusal.nearest {
+        let fps = refusal.request.fps.filter(|fps| *fps > 0);
+        let seconds = fps.map_or(String::new(), |fps| format!(" ({})", duration(u64::from(*frames) * 1_000_000_000 / u64::from(fps))));
+        let (why, arguments) = match direction {
+            Direction::FewerFrames => ("fewer frames", format!("--frames {frames}")),
+            Direction::SmallerSize => ("a smaller size", format!("--width {columns} --height {height}")),
+        };
+        let words = format!("{why}: {columns} x {height}, {}{seconds}", plural((*frames).into(), "frame"));
+        text.item(Line::new().plain(&words).quiet(&format!("  {arguments}")), width);
+    }
+}
+
+fn changes(text: &mut Text, changes: &[PlanChange], width: usize) {
+    if changes.is_empty() {
+        return;
+    }
+    text.blank();
+    text.heading("what to change");
+    for PlanChange { reason, message, arguments, free_bytes, output_effect } in changes {
+        let free = free_bytes.map_or(String::new(), |bytes| format!(" ({})", at_least(bytes)));
+        let line = Line::new().plain(message).plain(&free).quiet(&format!("  [{}, {}]", reason.word(), effect(*output_effect)));
+        text.item(line, width);
+        if let Some(arguments) = arguments {
+            text.wrapped(Line::new().pad(6), Line::new().quiet(arguments), width);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! One file for each command.
+
+pub(crate) mod plan;
+pub(crate) mod probe;
