@@ -130,7 +130,9 @@ fn operations_are_those_that_pytorch_counts() {
     use fv_spec::authored::{Role, Runtime};
 
     let dit = "denoise_forward";
-    let counted: [(&str, &str, [u64; 3], Option<u64>, f64); 24] = [
+    // Model, pass, height x width x frames, text rows where they are not the default, TFLOP.
+    type Counted = (&'static str, &'static str, [u64; 3], Option<u64>, f64);
+    let counted: [Counted; 24] = [
         ("ltx-video-2b", dit, [512, 704, 161], None, 37.409),
         ("ltx-video-2b", dit, [704, 1216, 161], None, 129.603),
         ("ltx-video-13b", dit, [512, 704, 161], None, 211.997),

@@ -64,9 +64,6 @@ static FILES: &[(&str, Make)] = &[
     ("plan-unknown.schema.json", || {
         root::<plan::refusal::Unplanned>("A request that the policy has no rule for: fv-run plan --format json")
     }),
-    ("plan-unknown.schema.json", || {
-        root::<plan::refusal::Unplanned>("A request that the policy has no rule for: fv-run plan --format json, exit code 1")
-    }),
     ("plan-explain.schema.json", || root::<plan::answer::PlanExplanation>("fv-run plan explain --format json")),
     ("plan-diff.schema.json", || root::<plan::answer::PlanDiff>("fv-run plan diff --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
