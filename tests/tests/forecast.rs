@@ -125,13 +125,13 @@ fn an_assumed_disk_is_said() {
 /// Operations of whole components, counted by running diffusers' classes on PyTorch's meta device.
 #[test]
 fn operations_are_those_that_pytorch_counts() {
+    // Model, pass, height x width x frames, text rows where they are not the default, TFLOP.
+    type Counted = (&'static str, &'static str, [u64; 3], Option<u64>, f64);
     use fv_estimate::family;
     use fv_estimate::modules::standalone::Asked;
     use fv_spec::authored::{Role, Runtime};
 
     let dit = "denoise_forward";
-    // Model, pass, height x width x frames, text rows where they are not the default, TFLOP.
-    type Counted = (&'static str, &'static str, [u64; 3], Option<u64>, f64);
     let counted: [Counted; 24] = [
         ("ltx-video-2b", dit, [512, 704, 161], None, 37.409),
         ("ltx-video-2b", dit, [704, 1216, 161], None, 129.603),
