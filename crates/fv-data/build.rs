@@ -4,7 +4,8 @@ use std::{env, fmt::Write as _, fs, path::Path};
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=data");
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/models");
+    // Asked when this runs and not when it is compiled: the checkout may have moved in between.
+    let data = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("data/models");
     let mut files: Vec<_> = fs::read_dir(&data)?.collect::<Result<Vec<_>, _>>()?.into_iter().map(|entry| entry.path()).collect();
     files.sort();
     let mut list = String::from("&[\n");

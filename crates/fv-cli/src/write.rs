@@ -66,9 +66,8 @@ fn new_file_permissions(folder: &Path) -> io::Result<fs::Permissions> {
     Ok(fs::Permissions::from_mode(0o600 | (folder & 0o044)))
 }
 
+/// Other systems give a temporary file no permissions of its own.
 #[cfg(not(unix))]
 fn new_file_permissions(folder: &Path) -> io::Result<fs::Permissions> {
-    let mut permissions = fs::metadata(folder)?.permissions();
-    permissions.set_readonly(false);
-    Ok(permissions)
+    tempfile::tempfile_in(folder)?.metadata().map(|file| file.permissions())
 }

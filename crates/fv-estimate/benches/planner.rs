@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use divan::{Bencher, counter::ItemsCount};
-use fv_estimate::planner::freevideo::{Asked, AttentionAsked, Machine, Planner, Pool, Question, TwoPassAsked, table};
+use fv_estimate::planner::freevideo::{Asked, Machine, Planner, Pool, Question, TwoPassAsked, table};
 use fv_estimate::planner::{Outcome, check};
 use fv_spec::compiled::Model;
 use fv_spec::plan::{Architecture, OperatingSystem, Sourced};
@@ -21,16 +21,10 @@ fn planner() -> Planner {
 
 fn question(vram_gib: u64, ram_gib: u64) -> Question {
     let machine = Machine {
-        os: Sourced::given(OperatingSystem::Linux),
-        device: None,
         architecture: Some(Sourced::given(Architecture::Hopper)),
-        compute_capability: None,
-        geforce: None,
-        precision: None,
-        attention_backends: None,
-        attention: AttentionAsked::Auto,
         vram: Some(Pool::given(vram_gib << 30)),
         host: Some(Pool::given(ram_gib << 30)),
+        ..Machine::new(Sourced::given(OperatingSystem::Linux))
     };
     Question { request: Asked::default(), machine, capacity_trial: false, demonstrated_host_bytes: None }
 }

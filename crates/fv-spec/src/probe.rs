@@ -3,6 +3,7 @@
 //! Sizes are bytes below 2^53. What could not be read is absent, and [`Probe::problems`] says why. A probe holds no user
 //! names, no environment and no processes but their number.
 
+pub use crate::plan::{Architecture, OperatingSystem};
 use serde::{Deserialize, Serialize};
 
 use crate::authored::MemoryType;
@@ -41,17 +42,6 @@ pub struct Probe {
     pub problems: Vec<Problem>,
 }
 
-/// The operating systems that are probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words are the definition")]
-pub enum OperatingSystem {
-    Linux,
-    Windows,
-    Macos,
-}
-
 /// The operating system and what encloses it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -71,42 +61,7 @@ pub struct System {
     pub container: Option<String>,
 }
 
-/// Generations of CUDA devices, by compute capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Architecture {
-    /// 8.0 to 8.8.
-    Ampere,
-    /// 8.9.
-    Ada,
-    /// 9.x.
-    Hopper,
-    /// 10.0 and 10.3.
-    BlackwellDatacenter,
-    /// 11.0.
-    BlackwellTegra,
-    /// 12.1.
-    BlackwellUnified,
-    /// Every other 12.x.
-    BlackwellRtx,
-    /// Everything else, older and newer.
-    Other,
-}
-
 impl Architecture {
-    /// Every architecture, in the order of compute capability.
-    pub const ALL: [Self; 8] = [
-        Self::Ampere,
-        Self::Ada,
-        Self::Hopper,
-        Self::BlackwellDatacenter,
-        Self::BlackwellTegra,
-        Self::BlackwellUnified,
-        Self::BlackwellRtx,
-        Self::Other,
-    ];
-
     /// The architecture of a compute capability, by the published planner's table.
     pub fn of(capability: ComputeCapability) -> Self {
         match (capability.major, capability.minor) {
@@ -118,20 +73,6 @@ impl Architecture {
             (12, 1) => Self::BlackwellUnified,
             (12, _) => Self::BlackwellRtx,
             _ => Self::Other,
-        }
-    }
-
-    /// The word for it in files and on command lines.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ampere => "ampere",
-            Self::Ada => "ada",
-            Self::Hopper => "hopper",
-            Self::BlackwellDatacenter => "blackwell-datacenter",
-            Self::BlackwellTegra => "blackwell-tegra",
-            Self::BlackwellUnified => "blackwell-unified",
-            Self::BlackwellRtx => "blackwell-rtx",
-            Self::Other => "other",
         }
     }
 }

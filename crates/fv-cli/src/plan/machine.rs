@@ -10,13 +10,13 @@ use fv_estimate::{
     error::InputError,
     forecast::rates::{Rate, Rates},
     place,
-    planner::freevideo::{AttentionAsked, Machine, Pool},
+    planner::freevideo::{AttentionAsked, Machine, Pool, is_geforce},
 };
 use fv_spec::{
     authored::{Backend, MemoryType, Runtime},
     compiled::Device,
     plan::{Architecture, OperatingSystem, Source, Sourced, budget::Amount},
-    probe::{self, PageCache, Probe},
+    probe::{PageCache, Probe},
 };
 
 use super::{
@@ -106,7 +106,7 @@ pub(super) fn machine(
         (None, Some(here)) if wanted.gpus || wanted.host => Some((here.probe)(wanted)?),
         (probe, _) => probe,
     };
-    let os = stated.or(probe.as_ref().map(|probe| Sourced { value: system(probe.system.name), source: Source::Probed }));
+    let os = stated.or(probe.as_ref().map(|probe| Sourced { value: probe.system.name, source: Source::Probed }));
     let os = os.or(session.measure.as_ref().map(|here| Sourced { value: here.system, source: Source::Probed }));
     let os = os.unwrap_or(Sourced::assumed(OperatingSystem::Linux));
     let shared = os.value == OperatingSystem::Macos;
@@ -153,7 +153,11 @@ fn described(
         device: device.map(|device| device.id.clone()).or_else(|| gpu.and_then(|gpu| gpu.name.clone())),
         architecture: arguments.architecture.map(Sourced::given).or(assumed),
         compute_capability,
-        geforce: geforce(device, Source::Catalog, |device| Some(&device.name)).or(geforce(gpu, Source::Probed, |gpu| gpu.name.as_ref())),
+        geforce: match (device, gpu.and_then(|gpu| gpu.name.as_ref())) {
+            (Some(device), _) => Some(Sourced { value: is_geforce(&device.name), source: Source::Catalog }),
+            (None, Some(name)) => Some(Sourced { value: is_geforce(name), source: Source::Probed }),
+            (None, None) => None,
+        },
         precision: arguments.precision.map(Sourced::given),
         attention_backends: (!arguments.attention_backends.is_empty()).then(|| Sourced::given(arguments.attention_backends.clone())),
         attention: match arguments.attention[..] {
@@ -187,11 +191,6 @@ fn rates(store: &Store, device: Option<&Device>, found: &Capacities<'_>, probe: 
     let disk = read.and_then(|read| Rate::new(read.bytes_per_second as f64 / 1e9, Source::Probed));
     rates.disk = disk.or(rates.disk);
     Ok(rates)
-}
-
-/// Whether a name says that the card is a `GeForce`.
-fn geforce<T>(card: Option<&T>, source: Source, name: impl Fn(&T) -> Option<&String>) -> Option<Sourced<bool>> {
-    card.and_then(name).map(|name| Sourced { value: name.contains("GeForce"), source })
 }
 
 /// What a program is asked to measure.
@@ -311,13 +310,5 @@ fn pool(pool: &capacities::Pool) -> Pool {
         cap: pool.cap.as_ref().map(amount),
         cgroup_limit: pool.cgroup_limit.as_ref().map(amount),
         reserve_bytes: None,
-    }
-}
-
-fn system(system: probe::OperatingSystem) -> OperatingSystem {
-    match system {
-        probe::OperatingSystem::Linux => OperatingSystem::Linux,
-        probe::OperatingSystem::Windows => OperatingSystem::Windows,
-        probe::OperatingSystem::Macos => OperatingSystem::Macos,
     }
 }

@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::error::gib;
 use crate::family::{ByPlan, Planned};
 use crate::planner::Outcome;
-use crate::planner::freevideo::{Asked, AttentionAsked, Machine, Planner, Pool, Question};
+use crate::planner::freevideo::{Asked, Machine, Planner, Pool, Question};
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
 
@@ -64,16 +64,11 @@ impl ByPlan for Policy {
         }
         let answer = |os| {
             let machine = Machine {
-                os: Sourced::assumed(os),
-                device: None,
-                architecture: None,
                 compute_capability: Some(Sourced { value: capability.clone(), source: Source::Catalog }),
-                geforce: None,
                 precision: Some(Sourced::given(self.precision)),
-                attention_backends: None,
-                attention: AttentionAsked::Auto,
                 vram: Some(Pool::given(vram)),
                 host: Some(Pool::given(host)),
+                ..Machine::new(Sourced::assumed(os))
             };
             let question = Question { request: self.request.clone(), machine, capacity_trial: false, demonstrated_host_bytes: None };
             match self.planner.plan(&question).ok()? {

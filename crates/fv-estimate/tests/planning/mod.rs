@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fv_estimate::planner::Outcome;
-use fv_estimate::planner::freevideo::{Asked, AttentionAsked, Machine, Planner, Pool, Question};
+use fv_estimate::planner::freevideo::{Asked, Machine, Planner, Pool, Question};
 use fv_spec::compiled::Model;
 use fv_spec::plan::refusal::Refusal;
 use fv_spec::plan::{Architecture, OperatingSystem, Placement, Plan, Precision, Role, Sourced};
@@ -31,16 +31,11 @@ pub(crate) fn gib(value: f64) -> u64 {
 /// 1344 x 768, 243 frames, one pass, on a machine with so much free memory.
 pub(crate) fn question(os: OperatingSystem, architecture: Architecture, precision: Precision, vram_gib: f64, ram_gib: f64) -> Question {
     let machine = Machine {
-        os: Sourced::given(os),
-        device: None,
         architecture: Some(Sourced::given(architecture)),
-        compute_capability: None,
-        geforce: None,
         precision: Some(Sourced::given(precision)),
-        attention_backends: None,
-        attention: AttentionAsked::Auto,
         vram: Some(Pool::given(gib(vram_gib))),
         host: Some(Pool::given(gib(ram_gib))),
+        ..Machine::new(Sourced::given(os))
     };
     let request = Asked { width: Some(1344), height: Some(768), frames: Some(243), ..Asked::default() };
     Question { request, machine, capacity_trial: false, demonstrated_host_bytes: None }

@@ -29,7 +29,7 @@ pub mod vae;
 
 pub use compute::BACKENDS;
 pub use constants::{BLOCK, NEEDS, ROWS};
-pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked};
+pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked, is_geforce};
 
 use fv_spec::plan::refusal::{Refusal, Unplanned};
 use fv_spec::plan::{OperatingSystem, PolicyName, Runtime, VERSION};

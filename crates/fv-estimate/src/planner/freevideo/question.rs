@@ -7,6 +7,7 @@ use fv_spec::plan::budget::{Amount, Resource};
 use fv_spec::plan::{
     Adapter, Architecture, Attention, AttentionBackend, OperatingSystem, PlanRequest, Precision, Role, Source, Sourced, SystemFacts,
 };
+use fv_spec::probe::ComputeCapability;
 use serde_json::Value;
 
 use super::compute::BACKENDS;
@@ -173,6 +174,29 @@ pub struct Machine {
     pub vram: Option<Pool>,
     /// Host memory.
     pub host: Option<Pool>,
+}
+
+impl Machine {
+    /// A machine of which nothing is known but its system.
+    pub fn new(os: Sourced<OperatingSystem>) -> Self {
+        Self {
+            os,
+            device: None,
+            architecture: None,
+            compute_capability: None,
+            geforce: None,
+            precision: None,
+            attention_backends: None,
+            attention: AttentionAsked::Auto,
+            vram: None,
+            host: None,
+        }
+    }
+}
+
+/// Whether a device's name is that of a `GeForce` card.
+pub fn is_geforce(name: &str) -> bool {
+    name.to_ascii_lowercase().contains("geforce")
 }
 
 /// A question.
@@ -439,25 +463,15 @@ fn passes(asked: &Asked, usual: u32, errors: &mut Vec<InputError>) -> Option<[u3
 /// # Errors
 /// When it is none, or below 8.0.
 pub fn architecture_of(capability: &str) -> Result<Architecture, InputError> {
-    let parts = capability.split_once('.').and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
-    let Some((major, minor)) = parts else {
+    let Some(parsed) = ComputeCapability::parse(capability) else {
         let found = crate::error::quoted(capability);
         return Err(InputError::new("cuda-capability-unknown", format!("compute capability: found {found}, allowed: such as 8.9")));
     };
-    Ok(match (major, minor) {
-        (..=7, _) => {
-            let message = format!("compute capability {major}.{minor} is below 8.0, the least that is supported; no driver changes that");
-            return Err(InputError::new("cuda-arch-unsupported", message));
-        }
-        (8, ..=8) => Architecture::Ampere,
-        (8, 9) => Architecture::Ada,
-        (9, _) => Architecture::Hopper,
-        (10, 0 | 3) => Architecture::BlackwellDatacenter,
-        (11, 0) => Architecture::BlackwellTegra,
-        (12, 1) => Architecture::BlackwellUnified,
-        (12, _) => Architecture::BlackwellRtx,
-        _ => Architecture::Other,
-    })
+    if parsed.major < 8 {
+        let message = format!("compute capability {capability} is below 8.0, the least that is supported; no driver changes that");
+        return Err(InputError::new("cuda-arch-unsupported", message));
+    }
+    Ok(Architecture::of(parsed))
 }
 
 /// The format of the cached weights where nobody says: int8 on `GeForce` cards from Ada on and on every Ampere card.
@@ -502,7 +516,7 @@ fn system(machine: &Machine, errors: &mut Vec<InputError>) -> Option<SystemFacts
     // Cards that exist in both forms are taken for the consumer's where nothing else is known.
     let both = matches!(architecture.value, Architecture::Ada | Architecture::BlackwellRtx);
     let geforce = machine.geforce.or_else(|| {
-        let named = machine.device.as_ref().map(|name| name.to_ascii_lowercase().contains("geforce"));
+        let named = machine.device.as_deref().map(is_geforce);
         both.then(|| Sourced::assumed(named.unwrap_or(true)))
     });
     let usual = usual_precision(architecture.value, geforce.is_some_and(|geforce| geforce.value));
