@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use fv_catalog::write;
+use fv_cli::write;
 use fv_spec::{estimate::Verdict, questions::SweepRow};
 use parquet::{
     basic::Compression,
