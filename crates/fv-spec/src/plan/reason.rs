@@ -57,6 +57,7 @@ reasons! {
     PinCeiling "pin-ceiling" "more is never page-locked";
     PinHeadroom "pin-headroom" "what host memory leaves above its headroom";
     PinEveryBlock "pin-every-block" "every block off the device is page-locked";
+    PinBeyondFitting "pin-beyond-fitting" "as many as the device has no room for; more are off it, as fewer stay there than fit";
     PinAllOrNothing "pin-all-or-nothing" "below the small budget either every block off the device is page-locked or none";
     PinNothingLeft "pin-nothing-left" "host memory has nothing left above its headroom";
     // Slots.

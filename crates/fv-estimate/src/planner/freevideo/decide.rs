@@ -143,7 +143,7 @@ pub fn decide(facts: &Facts) -> Result<Decided, Short> {
     let Pins { bytes: pin, reason: pin_reason, headroom: pin_headroom } = if disk {
         residency::pins_beside_disk(facts, &way, kept.resident, host.budget, retention)
     } else {
-        residency::pins_of_memory(facts, small, fitting, retention)
+        residency::pins_of_memory(facts, small, [fitting, kept.resident], retention)
     };
     Ok(Decided {
         vram,

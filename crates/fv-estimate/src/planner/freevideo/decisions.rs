@@ -7,13 +7,13 @@ use super::activation::{self, growth, windows_workspace_of};
 use super::assemble::{self, FIRST};
 use super::compute::BACKENDS;
 use super::constants::{
-    DECODER_DISK, DECODER_PINS, HEAD_PARALLELISM, HOST_BESIDE, HOST_OUTPUTS, LARGE, NEEDS, NO_WEIGHTS, OUTPUTS, RESIDENT, SLOTS,
-    SLOTS_LOWER, hundredths,
+    DECODER_DISK, DECODER_PINS, HEAD_PARALLELISM, HOST_BESIDE, HOST_OUTPUTS, LARGE, NEEDS, NO_WEIGHTS, OUTPUTS, PIN_CEILING, RESIDENT,
+    SLOTS, SLOTS_LOWER, hundredths,
 };
 use super::decide::Decided;
 use super::facts::Facts;
 use super::question::Resolved;
-use super::small;
+use super::{residency, small};
 use crate::planner::field::field;
 
 fn numbers<const N: usize>(pairs: [(&str, i64); N]) -> Numbers {
@@ -77,7 +77,7 @@ pub(super) fn explain(plan: &mut Plan, resolved: &Resolved, passes: &[assemble::
     }
     let mut maker = Maker { plan, pass: None, decisions: Vec::with_capacity(24) };
     budgets(&mut maker, target.facts, target.decided, resolved.tables);
-    residency(&mut maker, target.facts, target.decided);
+    blocks(&mut maker, target.facts, target.decided);
     encoder(&mut maker, resolved);
     decoder(&mut maker, target.facts, target.decided);
     let reason = if resolved.two_pass.is_some() { ReasonCode::TwoPassAsked } else { ReasonCode::SinglePassAsked };
@@ -118,7 +118,7 @@ fn budgets(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided, tables: i64)
     }
 }
 
-fn residency(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
+fn blocks(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
     let Decided { budget, fitting, resident, host_wants, retention, host_work, way, .. } = *decided;
     let mut pairs =
         numbers([("budget_bytes", budget), ("block_bytes", facts.block), ("fitting_blocks", fitting), ("host_wants_blocks", host_wants)]);
@@ -153,6 +153,14 @@ fn residency(maker: &mut Maker<'_>, facts: &Facts, decided: &Decided) {
         NONE,
         [("retention_bytes", retention), ("headroom_bytes", decided.pin_headroom), ("blocks_off_device_bytes", off)],
     );
+    if decided.pin_reason == ReasonCode::PinBeyondFitting {
+        let limit = residency::beyond(facts, fitting);
+        made.numbers.extend(numbers([("fitting_blocks", fitting), ("blocks_beyond_fitting_bytes", limit)]));
+        let possible = off.min(PIN_CEILING).min(retention - decided.pin_headroom);
+        if possible > limit {
+            made.alternatives.push(lost(possible, ReasonCode::PinBeyondFitting, [("blocks_beyond_fitting_bytes", limit)]));
+        }
+    }
     if decided.pin_reason == ReasonCode::PinAllOrNothing {
         let possible = (retention - decided.pin_headroom).max(0);
         made.alternatives.push(lost(possible, ReasonCode::PinAllOrNothing, [("blocks_off_device_bytes", off)]));

@@ -71,15 +71,21 @@ pub(super) struct Pins {
     pub headroom: i64,
 }
 
+/// Bytes of the blocks that the device has no room for: the most that is page-locked where nothing is read from disk.
+pub(super) fn beyond(facts: &Facts, fitting: i64) -> i64 {
+    (facts.shape.blocks - fitting) * facts.block
+}
+
 /// Page-locked bytes where nothing is read from disk. `fitting`: blocks that device memory has room for, which the published rule
-/// takes the rest of even where host memory then leaves fewer on the device.
-pub(super) fn pins_of_memory(facts: &Facts, small: bool, fitting: i64, retention: i64) -> Pins {
+/// takes the rest of even where fewer then stay on the device: `resident`.
+pub(super) fn pins_of_memory(facts: &Facts, small: bool, [fitting, resident]: [i64; 2], retention: i64) -> Pins {
     let headroom = hundredths(PIN_HEADROOM);
-    let every = (facts.shape.blocks - fitting) * facts.block;
+    let beyond = beyond(facts, fitting);
     let free = (retention - headroom).max(0);
-    let bytes = PIN_CEILING.min(free).min(every);
+    let bytes = PIN_CEILING.min(free).min(beyond);
     let (bytes, reason) = match bytes {
-        _ if bytes == every => (bytes, ReasonCode::PinEveryBlock),
+        _ if bytes == beyond && resident < fitting => (bytes, ReasonCode::PinBeyondFitting),
+        _ if bytes == beyond => (bytes, ReasonCode::PinEveryBlock),
         _ if small => (0, ReasonCode::PinAllOrNothing),
         0 => (0, ReasonCode::PinNothingLeft),
         PIN_CEILING => (bytes, ReasonCode::PinCeiling),
