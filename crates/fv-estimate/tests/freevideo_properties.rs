@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use fv_estimate::planner::freevideo::{Asked, AttentionAsked, BACKENDS, Machine, Planner, Pool, Question, Task, TwoPassAsked};
 use fv_estimate::planner::{Outcome, check, diff::diff, explain::explain};
 use fv_spec::plan::budget::{Amount, Resource};
-use fv_spec::plan::{Adapter, Architecture, Fit, OperatingSystem, Plan, Precision, Source, Sourced, Tier};
+use fv_spec::plan::{Adapter, Architecture, Fit, OperatingSystem, Peak, Plan, Precision, ReasonCode, Source, Sourced, Tier};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -107,6 +107,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             attention: if os == OperatingSystem::Macos { AttentionAsked::Auto } else { attention },
             vram: vram.filter(|_| os != OperatingSystem::Macos),
             host,
+            notes: Vec::new(),
         })
 }
 
@@ -142,6 +143,40 @@ fn plain() -> impl Strategy<Value = Question> {
     )
 }
 
+fn of(peak: &Peak, resource: Resource) -> bool {
+    (peak.tier == Tier::Device) == (resource == Resource::Vram)
+}
+
+fn within(peak: &Peak) -> bool {
+    peak.bytes <= peak.limit_bytes
+}
+
+/// Why so much is page-locked is what limits it.
+fn pins_hold(plan: &Plan) -> Result<(), TestCaseError> {
+    let placement = transformer(plan);
+    let off = (50 - placement.count(Tier::Device)) * placement.block_bytes;
+    let decision = plan.decisions.iter().find(|decision| decision.key == "transformer.pin_bytes").expect("there");
+    let number = |name: &str| u64::try_from(decision.numbers[name]).expect("positive");
+    let above_headroom = |plan: &Plan| {
+        let host = plan.budgets.iter().find(|budget| budget.resource == Resource::Host).expect("host memory");
+        host.retention_bytes.unwrap_or(host.budget_bytes).saturating_sub(number("headroom_bytes"))
+    };
+    prop_assert_eq!(decision.reason == ReasonCode::PinEveryBlock, placement.pin_bytes == off);
+    match decision.reason {
+        ReasonCode::PinEveryBlock => {}
+        ReasonCode::PinBeyondFitting => {
+            prop_assert_eq!(placement.pin_bytes, number("blocks_beyond_fitting_bytes"));
+            prop_assert_eq!(placement.pin_bytes, (50 - number("fitting_blocks")) * placement.block_bytes);
+        }
+        ReasonCode::PinHeadroom => prop_assert_eq!(placement.pin_bytes, above_headroom(plan)),
+        ReasonCode::PinCeiling => prop_assert_eq!(placement.pin_bytes, 22_000_000_000),
+        ReasonCode::PinNothingLeft => prop_assert_eq!((placement.pin_bytes, above_headroom(plan)), (0, 0)),
+        ReasonCode::PinAllOrNothing => prop_assert_eq!(placement.pin_bytes, 0),
+        other => prop_assert!(false, "{:?}", other),
+    }
+    Ok(())
+}
+
 fn holds(plan: &Plan) -> Result<(), TestCaseError> {
     prop_assert_eq!(check::check(plan), vec![]);
     let text = serde_json::to_string(plan).expect("a plan is JSON");
@@ -153,17 +188,17 @@ fn holds(plan: &Plan) -> Result<(), TestCaseError> {
         prop_assert_eq!(by_index as u64, count);
         prop_assert_eq!(placement.tier_of(placement.block_count), None);
     }
+    pins_hold(plan)?;
     prop_assert!(transformer(plan).count(Tier::Device) <= 44);
     prop_assert!(plan.decisions.iter().all(|decision| !decision.value.is_null()));
     if plan.fit == Fit::Fits {
         prop_assert!(plan.peaks.iter().all(|peak| peak.bytes <= peak.limit_bytes));
     }
-    for margin in explain(plan).margins {
-        let budget = plan.budgets.iter().find(|budget| budget.resource == margin.resource).expect("its pool");
-        let unreserved = i64::try_from(budget.reserve_bytes).expect("small");
-        let kept =
-            budget.retention_bytes.is_some() || margin.margin_bytes >= if margin.resource == Resource::Vram { -unreserved } else { 0 };
-        prop_assert!(plan.fit == Fit::Uncertain || kept, "{:?}", margin);
+    let margins = explain(plan).margins;
+    prop_assert_eq!(margins.len(), plan.budgets.len());
+    for margin in margins {
+        prop_assert_eq!(margin.margin_bytes >= 0, plan.peaks.iter().filter(|peak| of(peak, margin.resource)).all(within), "{:?}", margin);
+        prop_assert!(plan.fit == Fit::Uncertain || margin.margin_bytes >= 0, "a plan that fits is above no limit: {:?}", margin);
     }
     prop_assert!(diff(plan, plan).same && diff(plan, plan).fields.is_empty());
     Ok(())

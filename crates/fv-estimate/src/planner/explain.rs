@@ -26,25 +26,30 @@ fn explained(pass: Option<&str>, decision: &Decision) -> Explained {
     }
 }
 
-/// What the largest peak in a pool leaves of its budget. Page-locked and other host memory of the same stage and pass count together.
+/// What the tightest peak in a pool leaves of its own limit. Page-locked and other host memory of the same stage and pass count
+/// together, against the larger of their limits: that of ordinary memory is what page-locked memory leaves.
 fn margin(plan: &Plan, budget: &Budget) -> Option<Margin> {
-    let device = |peak: &&Peak| peak.tier == Tier::Device && peak.rank == budget.rank;
-    let host = |peak: &&Peak| matches!(peak.tier, Tier::Pinned | Tier::Pageable);
-    let together = |peak: &Peak| {
-        let same = plan.peaks.iter().filter(host).filter(|other| other.stage == peak.stage && other.pass == peak.pass);
-        same.fold(0_u64, |sum, other| sum.saturating_add(other.bytes))
+    let in_pool = |peak: &&Peak| match budget.resource {
+        Resource::Vram => peak.tier == Tier::Device && peak.rank == budget.rank,
+        Resource::Host => matches!(peak.tier, Tier::Pinned | Tier::Pageable),
+        Resource::Unified => false,
     };
-    let peak_bytes = match budget.resource {
-        Resource::Vram => plan.peaks.iter().filter(device).map(|peak| peak.bytes).max(),
-        Resource::Host => plan.peaks.iter().filter(host).map(together).max(),
-        Resource::Unified => None,
-    }?;
+    let peaks = || plan.peaks.iter().filter(in_pool);
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    Some(Margin {
-        resource: budget.resource,
-        rank: budget.rank,
-        budget_bytes: budget.budget_bytes,
-        peak_bytes,
-        margin_bytes: signed(budget.budget_bytes) - signed(peak_bytes),
-    })
+    let margins = peaks().map(|peak| {
+        let together = peaks().filter(|other| (other.stage, &other.pass) == (peak.stage, &peak.pass));
+        let (limit_bytes, peak_bytes) =
+            together.fold((0, 0_u64), |(limit, sum), other| (other.limit_bytes.max(limit), sum.saturating_add(other.bytes)));
+        Margin {
+            resource: budget.resource,
+            rank: budget.rank,
+            stage: peak.stage,
+            pass: peak.pass.clone(),
+            budget_bytes: budget.budget_bytes,
+            limit_bytes,
+            peak_bytes,
+            margin_bytes: signed(limit_bytes) - signed(peak_bytes),
+        }
+    });
+    margins.min_by_key(|margin| margin.margin_bytes)
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::text::{Line, Text, Tone};
 use super::words::{effect, memory, numbers, value};
-use super::{bounded, gib};
+use super::{bounded, gib, while_doing};
 
 /// Every decision of a plan: value, reason, the numbers behind it, and what lost. What has one value only comes last, together;
 /// of a later pass only what differs from the one before is said at length.
@@ -92,8 +92,15 @@ pub fn plan_explanation(explanation: &PlanExplanation, width: usize) -> Text {
             Ok(left) => (Tone::Good, format!("{} to spare", gib(left))),
             Err(_) => (Tone::Unsure, format!("{} above it", gib(margin.margin_bytes.unsigned_abs()))),
         };
-        let peak =
-            format!("{}{rank}: the largest peak is {} of {}, ", memory(margin.resource), gib(margin.peak_bytes), gib(margin.budget_bytes));
+        let pass = margin.pass.as_ref().map_or(String::new(), |pass| format!(", {pass}"));
+        let limit = if margin.limit_bytes == margin.budget_bytes { "the budget" } else { "what it is held against" };
+        let peak = format!(
+            "{}{rank}: the tightest peak ({}{pass}) is {} of {limit}, {}, ",
+            memory(margin.resource),
+            while_doing(margin.stage.word()),
+            gib(margin.peak_bytes),
+            gib(margin.limit_bytes)
+        );
         text.wrapped(Line::new().plain("  "), Line::new().plain(&peak).add(tone, &words), width);
     }
     let mut before = None;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Decision, ReasonCode, budget::Resource};
+use super::{Decision, ReasonCode, StageName, budget::Resource};
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -17,14 +17,14 @@ pub struct PlanExplanation {
     pub version: u32,
     /// The plan's id.
     pub id: String,
-    /// How much of each budget the largest predicted peak leaves.
+    /// For each budget the predicted peak that leaves least of what it is held against.
     pub margins: Vec<Margin>,
     /// Every decision, those of passes after those of the plan.
     pub decisions: Vec<Explained>,
 }
 
-/// What the largest predicted peak leaves of a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What the tightest predicted peak in a pool leaves: the one with the least between it and what the policy holds it against.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Margin {
@@ -33,11 +33,18 @@ pub struct Margin {
     /// The rank whose device it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
+    /// The stage of the peak.
+    pub stage: StageName,
+    /// Its pass, where the stage has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pass: Option<String>,
     /// The budget.
     pub budget_bytes: u64,
-    /// The largest predicted peak.
+    /// What the policy holds the peak against: the budget, all that is free, or what weights may stay in.
+    pub limit_bytes: u64,
+    /// The peak. In host memory page-locked and other bytes count together.
     pub peak_bytes: u64,
-    /// Budget less peak; negative where the policy admits more than its own figures.
+    /// Limit less peak; negative where the policy admits more than its own figures.
     pub margin_bytes: i64,
 }
 
