@@ -290,7 +290,7 @@ fn the_second_slot() {
 #[test]
 fn a_trial_below_the_minimum_is_in_the_smallest_form() {
     let h3 = h3();
-    let mut asked = question(Linux, Architecture::BlackwellRtx, Precision::Fp8, 5.0, 16.0);
+    let mut asked = question(Linux, Architecture::BlackwellRtx, Precision::Fp8, 5.25, 16.0);
     refused(&h3, &asked);
     asked.capacity_trial = true;
     let plan = planned(&h3, &asked);
@@ -307,7 +307,10 @@ fn a_trial_below_the_minimum_is_in_the_smallest_form() {
     let usual = planned(&h3, &enough);
     enough.capacity_trial = true;
     assert_eq!(planned(&h3, &enough), usual);
-    // Too little host memory is no matter of trying.
+    // A budget below 5 GiB is no matter of trying, and neither is too little host memory.
+    asked.machine.vram = Some(Pool::given(gib(5.15)));
+    refused(&h3, &asked);
+    asked.machine.vram = Some(Pool::given(gib(5.25)));
     asked.machine.host = Some(Pool::given(4 * GIB));
     refused(&h3, &asked);
 }

@@ -105,8 +105,9 @@ pub fn decide(facts: &Facts) -> Result<Decided, Short> {
     let small = facts.small(budget);
     let heads = activation::heads(facts, budget);
     let admitted = first.vram_short() == 0 && first.host_short() == 0;
-    // Nothing can be tried where adapters alone take everything.
-    let trial = (facts.capacity_trial && first.host_short() == 0 && budget > 0).then(Way::trial);
+    // A trial waives the estimate of the working set. The least budget, which covers the decoder's workspace, is none; and nothing can be
+    // tried where adapters alone take everything.
+    let trial = (facts.capacity_trial && admitted && budget > 0).then(Way::trial);
     let found = if !admitted {
         None
     } else if small {
