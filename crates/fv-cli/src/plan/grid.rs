@@ -1,11 +1,12 @@
 //! Plans over capacities.
 
 use fv_estimate::{
+    error::InputError,
     grid::{Axes, Cell, Grid},
     planner::{Outcome, freevideo::Question},
     render::{self, Names},
 };
-use fv_spec::plan::PlanRequest;
+use fv_spec::plan::{OperatingSystem, PlanRequest};
 
 use super::{
     Session, answered,
@@ -26,6 +27,11 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
     let Some((vram, ram)) = axes.vram.first().zip(axes.ram.first()) else { return Ok(()) };
     let memory = Memory::given(vram.bytes(), ram.bytes());
     let Described { machine, name, rates } = machine(session, &arguments.machine, memory, Vec::new())?;
+    if machine.os.value == OperatingSystem::Macos {
+        let message = "device memory is the host's on macOS, so that there is no grid of both; \
+            `plan --system macos --ram-gib N` says what is known of it";
+        return Err(Stop::wrong([InputError::new("conflict", message)]));
+    }
     let request = request(&arguments.request);
     let capacity_trial = arguments.machine.capacity_trial;
     let mut question = Question { request, machine, capacity_trial, demonstrated_host_bytes: None };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    PlanRequest, PolicyName, Runtime, SystemFacts,
+    Fit, PlanRequest, PolicyName, Runtime, SystemFacts,
     budget::{Budget, Resource},
     reason::ReasonCode,
 };
@@ -37,7 +37,7 @@ pub struct Refusal {
     /// The least memory that would do, where it was searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
-    /// Requests near this one that fit.
+    /// Requests near this one that are planned.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nearest: Vec<Nearest>,
     /// What else would make it fit.
@@ -102,13 +102,34 @@ pub struct Shortfall {
 pub struct Smallest {
     /// Of device memory, with the host memory that there is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub vram_bytes: Option<u64>,
+    pub vram: Option<Least>,
     /// Of host memory, with the device memory that there is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_bytes: Option<u64>,
+    pub host: Option<Least>,
     /// Of both, where changing one of them is not enough: the least device memory, and the least host memory with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub both: Option<Both>,
+    /// Of both with a plan that fits, where no other entry has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub both_fits: Option<Both>,
+    /// Of memory that device and host share: from here on the policy no longer refuses. It has no rule for more, so that the answer is
+    /// unknown there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unified_bytes: Option<u64>,
+}
+
+/// The least memory of one sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Least {
+    /// Free memory with which the request is planned.
+    pub bytes: u64,
+    /// What that plan says of itself; `uncertain`: it is admitted, but a predicted peak is above its limit or not known.
+    pub fit: Fit,
+    /// The least with a plan that fits, where the one above does not and there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits_bytes: Option<u64>,
 }
 
 /// Device and host memory together.
@@ -120,6 +141,8 @@ pub struct Both {
     pub vram_bytes: u64,
     /// Free host memory.
     pub host_bytes: u64,
+    /// What the plan says of itself.
+    pub fit: Fit,
 }
 
 words! {
@@ -127,12 +150,13 @@ words! {
     Direction {
         /// The most frames at the same size.
         FewerFrames "fewer_frames",
-        /// The largest size at the same frames, with sides in nearly the same ratio.
+        /// A smaller size at the same frames. The shorter side is the largest multiple that is planned, the longer one the multiple
+        /// nearest to the ratio that was asked for.
         SmallerSize "smaller_size",
     }
 }
 
-/// A request that fits.
+/// A request that is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -145,6 +169,8 @@ pub struct Nearest {
     pub height: u32,
     /// Frames.
     pub frames: u32,
+    /// What its plan says of itself. Where it is uncertain and a smaller request fits, that comes next.
+    pub fit: Fit,
 }
 
 /// Something else that makes the same request fit, tried by a plan.
@@ -162,6 +188,8 @@ pub struct PlanChange {
     /// Bytes that have to be freed, where that is the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// What the plan that tried it says of itself.
+    pub fit: Fit,
     /// What it does to the output.
     pub output_effect: OutputEffect,
 }

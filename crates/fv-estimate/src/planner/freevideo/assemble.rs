@@ -37,10 +37,10 @@ fn count(value: i64) -> u32 {
 pub(super) fn plan(planner: &Planner, resolved: &Resolved, passes: &[Decision<'_>], target: &Decision<'_>) -> Plan {
     let facts = target.facts;
     let decided = target.decided;
-    let two = resolved.two_pass.zip(passes.first()).map(|(steps, first)| two_pass::between(&facts.canvas, &first.facts.canvas, steps));
+    let two = between(passes);
     let placements = vec![transformer(facts, decided, passes), decoder_placement(facts, decided)];
-    let peaks = peaks(target, passes, two.as_ref());
-    let fit = fit(&peaks, passes);
+    let figures = figures(target, passes, two.as_ref());
+    let fit = fit_of(&figures, passes);
     let mut plan = Plan {
         version: VERSION,
         id: String::new(),
@@ -56,7 +56,7 @@ pub(super) fn plan(planner: &Planner, resolved: &Resolved, passes: &[Decision<'_
         passes: passes.iter().map(|pass| compute(resolved, pass, target)).collect(),
         two_pass: two,
         decoders: vec![decoder(facts, decided)],
-        peaks,
+        peaks: figures.iter().map(Figure::peak).collect(),
         arena: None,
         forecast: None,
         decisions: Vec::new(),
@@ -65,6 +65,17 @@ pub(super) fn plan(planner: &Planner, resolved: &Resolved, passes: &[Decision<'_
     };
     decisions::explain(&mut plan, resolved, passes, target);
     sealed(plan)
+}
+
+/// What comes between two passes.
+fn between(passes: &[Decision<'_>]) -> Option<TwoPass> {
+    let [first, second] = passes else { return None };
+    Some(two_pass::between(&second.facts.canvas, &first.facts.canvas, [first.steps, second.steps]))
+}
+
+/// Whether a plan of these passes fits.
+pub(super) fn fit(passes: &[Decision<'_>], target: &Decision<'_>) -> Fit {
+    fit_of(&figures(target, passes, between(passes).as_ref()), passes)
 }
 
 /// The budgets as they are reported.
@@ -231,52 +242,37 @@ fn decoder(facts: &Facts, decided: &Decided) -> Decoder {
 }
 
 /// Predicted peaks: of what the policy has a figure for, and nothing else.
-fn peaks(target: &Decision<'_>, passes: &[Decision<'_>], two: Option<&TwoPass>) -> Vec<Peak> {
+fn figures(target: &Decision<'_>, passes: &[Decision<'_>], two: Option<&TwoPass>) -> Vec<Figure> {
     let Decision { facts, decided, .. } = *target;
     let budget = decided.vram.budget;
-    let device = |stage, pass: Option<&str>, value: i64, limit: i64, basis| Peak {
-        stage,
-        pass: pass.map(str::to_owned),
-        tier: Tier::Device,
-        rank: Some(0),
-        metric: PeakMetric::Device,
-        bytes: bytes(value),
-        limit_bytes: bytes(limit),
-        basis,
-    };
-    let mut peaks = Vec::with_capacity(8);
+    let device = |stage, pass, value, limit, basis| Figure { stage, pass, tier: Tier::Device, value, limit, basis };
+    let mut figures = Vec::with_capacity(8);
     for pass in passes {
         let way = &pass.decided.way;
         let Some(working_set) = way.working_set else { continue };
         let value = working_set + facts.workspace + decided.resident * facts.block;
         let limit = if way.against_free() { decided.vram.free } else { budget };
-        peaks.push(device(StageName::Denoising, Some(pass.name), value, limit, basis(pass)));
+        figures.push(device(StageName::Denoising, Some(pass.name), value, limit, basis(pass)));
     }
     if let Some(upscale) = two.and_then(|two| two.upscale.as_ref()) {
         let workspace = i64::try_from(upscale.workspace_bytes).unwrap_or(i64::MAX);
-        peaks.push(device(StageName::Denoising, Some(UPSCALE), workspace, budget, ReasonCode::UpscalerEstimate));
+        figures.push(device(StageName::Denoising, Some(UPSCALE), workspace, budget, ReasonCode::UpscalerEstimate));
     }
     let choice = &decided.decoder;
     let decoding = decided.thresholds.decoder + choice.resident * facts.shape.decoder_block;
-    peaks.push(device(StageName::Decoding, None, decoding, budget, ReasonCode::DecoderWorkspace));
-    let host = |stage, pass: Option<&str>, tier, value: i64, limit| Peak {
-        stage,
-        pass: pass.map(str::to_owned),
-        tier,
-        rank: None,
-        metric: PeakMetric::Held,
-        bytes: bytes(value),
-        limit_bytes: bytes(limit),
-        basis: ReasonCode::HostAccount,
-    };
-    let pinned = (decided.pin / facts.block).min(facts.shape.blocks - decided.resident);
-    let pageable = if decided.disk { 0 } else { (facts.shape.blocks - decided.resident - pinned) * facts.block };
+    figures.push(device(StageName::Decoding, None, decoding, budget, ReasonCode::DecoderWorkspace));
+    let blocks = (decided.pin / facts.block).min(facts.shape.blocks - decided.resident);
+    let pinned = blocks * facts.block;
+    let pageable = if decided.disk { 0 } else { (facts.shape.blocks - decided.resident - blocks) * facts.block };
     for pass in passes {
-        peaks.push(host(StageName::Denoising, Some(pass.name), Tier::Pinned, pinned * facts.block, decided.retention));
-        let work = pageable + pass.decided.host_work;
-        peaks.push(host(StageName::Denoising, Some(pass.name), Tier::Pageable, work, decided.retention - pinned * facts.block));
+        let host = |tier, value, limit| {
+            let pass = Some(pass.name);
+            Figure { stage: StageName::Denoising, pass, tier, value, limit, basis: ReasonCode::HostAccount }
+        };
+        figures.push(host(Tier::Pinned, pinned, decided.retention));
+        figures.push(host(Tier::Pageable, pageable + pass.decided.host_work, decided.retention - pinned));
     }
-    peaks
+    figures
 }
 
 /// What the working set of a pass rests on.
@@ -295,8 +291,8 @@ fn basis(pass: &Decision<'_>) -> ReasonCode {
 }
 
 /// Whether every figure is within its limit, and every pass has one.
-fn fit(peaks: &[Peak], passes: &[Decision<'_>]) -> Fit {
-    let within = peaks.iter().all(|peak| peak.bytes <= peak.limit_bytes);
+fn fit_of(figures: &[Figure], passes: &[Decision<'_>]) -> Fit {
+    let within = figures.iter().all(|figure| figure.value <= figure.limit);
     let known = passes.iter().all(|pass| pass.decided.way.working_set.is_some());
     if within && known { Fit::Fits } else { Fit::Uncertain }
 }

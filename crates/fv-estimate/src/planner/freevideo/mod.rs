@@ -9,7 +9,7 @@
 //! * [`table`]: plans of a table of machines and requests.
 
 pub mod activation;
-mod assemble;
+pub(super) mod assemble;
 pub mod budget;
 mod compute;
 mod constants;
@@ -24,7 +24,7 @@ mod residency;
 mod slots;
 mod small;
 pub mod table;
-mod two_pass;
+pub(super) mod two_pass;
 pub mod vae;
 
 pub use compute::BACKENDS;
@@ -45,6 +45,17 @@ use question::Resolved;
 struct Passes {
     target: (Facts, Decided),
     first: Option<(Facts, Decided)>,
+}
+
+impl Passes {
+    /// The passes in order with their names and steps, and the last of them: the one on the canvas that was asked for.
+    fn in_order(&self, [base, refine]: [u32; 2]) -> (Vec<Decision<'_>>, Decision<'_>) {
+        let (facts, decided) = &self.target;
+        let name = if self.first.is_some() { SECOND } else { ONLY };
+        let target = Decision { name, facts, decided, steps: refine };
+        let first = self.first.as_ref().map(|(facts, decided)| Decision { name: FIRST, facts, decided, steps: base });
+        (first.into_iter().chain([target]).collect(), target)
+    }
 }
 
 /// Decides every pass of a request.
@@ -73,12 +84,8 @@ impl Planner {
         }
         Ok(match passes(&resolved.facts, resolved.two_pass.is_some()) {
             Ok(found) => {
-                let (facts, decided) = &found.target;
-                let [base, refine] = resolved.two_pass.unwrap_or([0, resolved.request.steps]);
-                let name = if found.first.is_some() { SECOND } else { ONLY };
-                let target = Decision { name, facts, decided, steps: refine };
-                let first = found.first.as_ref().map(|(facts, decided)| Decision { name: FIRST, facts, decided, steps: base });
-                let passes: Vec<Decision<'_>> = first.into_iter().chain([target]).collect();
+                let steps = resolved.two_pass.unwrap_or([0, resolved.request.steps]);
+                let (passes, target) = found.in_order(steps);
                 Outcome::Planned(Box::new(assemble::plan(self, &resolved, &passes, &target)))
             }
             Err(short) => Outcome::Refused(Box::new(self.refuse(&resolved, &short))),

@@ -1,11 +1,11 @@
 //! What is short, and what would do instead. Everything that is offered was decided by the same rules.
 
 use fv_spec::plan::budget::{Budget, Resource};
-use fv_spec::plan::refusal::{Both, Direction, Nearest, PlanChange, Refusal, Shortfall, Smallest};
-use fv_spec::plan::{OperatingSystem, OutputEffect, PolicyName, ReasonCode, Runtime, VERSION};
+use fv_spec::plan::refusal::{Both, Direction, Least, Nearest, PlanChange, Refusal, Shortfall, Smallest};
+use fv_spec::plan::{Fit, OperatingSystem, OutputEffect, PolicyName, ReasonCode, Runtime, VERSION};
 
 use super::activation::Thresholds;
-use super::assemble::{budgets, bytes};
+use super::assemble::{self, budgets, bytes};
 use super::budget::Reserved;
 use super::constants::{ADAPTER_MIB, BLOCK, GIB, HOST_MINIMUM, LEAST_SIDE, MIB, RESERVE_LEAST, TABLE_STEPS, hundredths};
 use super::decide::Short;
@@ -70,31 +70,49 @@ fn shortfall(resource: Resource, pool: &Reserved, minimum: i64, reason: ReasonCo
     })
 }
 
-/// Whether a request is planned.
-fn fits(facts: &Facts, two_pass: bool) -> bool {
+/// How a request is planned; `None` where it is refused.
+fn fit(facts: &Facts, two_pass: bool) -> Option<Fit> {
+    let found = passes(facts, two_pass).ok()?;
+    let (passes, target) = found.in_order([0, 0]);
+    Some(assemble::fit(&passes, &target))
+}
+
+/// Whether a request is planned, which costs less to know than how.
+fn admitted(facts: &Facts, two_pass: bool) -> bool {
     passes(facts, two_pass).is_ok()
 }
 
-/// The least multiple of [`STEP`] from `least` on for which `fits`. Every one of them is tried: the policy is not monotone, so that a
-/// bisection could miss the least.
+/// Multiples of [`STEP`] from `least` to the most that is searched for. Every one of them is tried: the policy is not monotone, so that
+/// a bisection could miss the least.
+fn amounts(least: i64) -> impl Iterator<Item = i64> {
+    ((least / STEP).max(1)..=SEARCHED / STEP).map(|steps| steps * STEP)
+}
+
+/// The least memory from `from` on, where `facts` has so much of it.
 ///
 /// With the most that is searched for, a request that no memory of this sort helps fails at once.
-fn smallest(least: i64, fits: impl Fn(i64) -> bool) -> Option<i64> {
-    if !fits(SEARCHED) {
-        return None;
-    }
-    let from = (least / STEP).max(1);
-    (from..=SEARCHED / STEP).map(|steps| steps * STEP).find(|bytes| fits(*bytes))
+fn least(from: i64, two_pass: bool, facts: impl Fn(i64) -> Facts) -> Option<Least> {
+    let most = fit(&facts(SEARCHED), two_pass)?;
+    let found = amounts(from).find(|bytes| admitted(&facts(*bytes), two_pass))?;
+    let at_least = fit(&facts(found), two_pass)?;
+    let larger = (at_least != Fit::Fits && most == Fit::Fits)
+        .then(|| amounts(found).find(|bytes| fit(&facts(*bytes), two_pass) == Some(Fit::Fits)))
+        .flatten();
+    Some(Least { bytes: bytes(found), fit: at_least, fits_bytes: larger.map(bytes) })
 }
 
 /// The least device memory, the rest being as it is. No budget below the smallest minimum is admitted, so the search starts there.
-fn smallest_vram(facts: &Facts, two_pass: bool) -> Option<i64> {
-    smallest(Thresholds::of(facts).vram_minimum, |free_vram| fits(&Facts { free_vram, ..*facts }, two_pass))
+fn least_vram(facts: &Facts, two_pass: bool) -> Option<Least> {
+    least(Thresholds::of(facts).vram_minimum, two_pass, |free_vram| Facts { free_vram, ..*facts })
 }
 
-fn smallest_host(facts: &Facts, two_pass: bool) -> Option<i64> {
-    let total = |free_host: i64| facts.total_host.max(free_host);
-    smallest(hundredths(HOST_MINIMUM), |free_host| fits(&Facts { free_host, total_host: total(free_host), ..*facts }, two_pass))
+fn least_host(facts: &Facts, two_pass: bool) -> Option<Least> {
+    least(hundredths(HOST_MINIMUM), two_pass, |free_host| Facts { free_host, total_host: facts.total_host.max(free_host), ..*facts })
+}
+
+/// The least with which a plan fits.
+fn fitting(least: &Least) -> Option<u64> {
+    if least.fit == Fit::Fits { Some(least.bytes) } else { least.fits_bytes }
 }
 
 /// Fills in what would do.
@@ -104,20 +122,30 @@ pub(super) fn advise(resolved: &Resolved, legal: &Legal, mut refusal: Refusal) -
     }
     let two_pass = resolved.two_pass.is_some();
     let facts = &resolved.facts;
-    let vram = smallest_vram(facts, two_pass);
-    let host = smallest_host(facts, two_pass);
-    let both = if vram.or(host).is_none() { smallest_both(facts, two_pass) } else { None };
-    refusal.smallest = Some(Smallest { vram_bytes: vram.map(bytes), host_bytes: host.map(bytes), both });
-    refusal.nearest = fewer_frames(facts, two_pass).into_iter().chain(smaller_size(facts, legal, two_pass)).collect();
+    let (vram, host) = (least_vram(facts, two_pass), least_host(facts, two_pass));
+    let both = |with: fn(&Least) -> Option<u64>| least_both(facts, two_pass, with);
+    let alone = [vram, host].into_iter().flatten();
+    let both_admitted = if alone.clone().next().is_none() { both(|least| Some(least.bytes)) } else { None };
+    let fits = alone.filter_map(|least| fitting(&least)).next().is_some() || both_admitted.is_some_and(|both| both.fit == Fit::Fits);
+    let both_fits = if fits { None } else { both(fitting).filter(|both| both.fit == Fit::Fits) };
+    refusal.smallest = Some(Smallest { vram, host, both: both_admitted, both_fits, unified_bytes: None });
+    refusal.nearest = fewer_frames(facts, two_pass).into_iter().chain(smaller_sizes(facts, legal, two_pass)).collect();
     refusal.changes = changes(resolved, &refusal, vram, host);
     refusal
 }
 
-/// The least device memory with as much host memory as any request asks for, and the least host memory with that.
-fn smallest_both(facts: &Facts, two_pass: bool) -> Option<Both> {
-    let vram = smallest_vram(&Facts { free_host: SEARCHED, total_host: SEARCHED, ..*facts }, two_pass)?;
-    let host = smallest_host(&Facts { free_vram: vram, ..*facts }, two_pass)?;
-    Some(Both { vram_bytes: bytes(vram), host_bytes: bytes(host) })
+/// The least device memory with as much host memory as any request asks for, and the least host memory with that; `with` says which
+/// of the least amounts is meant.
+fn least_both(facts: &Facts, two_pass: bool, with: fn(&Least) -> Option<u64>) -> Option<Both> {
+    let vram_bytes = with(&least_vram(&Facts { free_host: SEARCHED, total_host: SEARCHED, ..*facts }, two_pass)?)?;
+    let beside = |free_host: i64| {
+        let free_vram = i64::try_from(vram_bytes).unwrap_or(SEARCHED);
+        Facts { free_vram, free_host, total_host: facts.total_host.max(free_host), ..*facts }
+    };
+    let host = least(hundredths(HOST_MINIMUM), two_pass, beside)?;
+    let host_bytes = with(&host)?;
+    let fit = if host_bytes == host.bytes { host.fit } else { Fit::Fits };
+    Some(Both { vram_bytes, host_bytes, fit })
 }
 
 /// The same facts with another canvas; references keep their rows.
@@ -126,34 +154,53 @@ fn with_canvas(facts: &Facts, canvas: Canvas) -> Facts {
     Facts { rows: facts.rows - signed(facts.canvas.video_tokens) + signed(canvas.video_tokens), canvas, ..*facts }
 }
 
-/// The most frames at the same size.
-fn fewer_frames(facts: &Facts, two_pass: bool) -> Option<Nearest> {
-    let Canvas { width, height, frames, .. } = facts.canvas;
-    let mut shorter = (0..frames.saturating_sub(LEAST_FRAMES) / FRAME_STEP).rev().map(|steps| LEAST_FRAMES + steps * FRAME_STEP);
-    let frames = shorter.find(|frames| fits(&with_canvas(facts, geometry::canvas(width, height, *frames)), two_pass))?;
-    Some(Nearest { direction: Direction::FewerFrames, width, height, frames })
+/// The first of several requests that is planned and, where that plan is uncertain, the next one that fits.
+fn nearest(direction: Direction, facts: &Facts, two_pass: bool, canvases: impl Iterator<Item = Canvas>) -> Vec<Nearest> {
+    let mut found: Vec<Nearest> = Vec::new();
+    for Canvas { width, height, frames, .. } in canvases {
+        let Some(fit) = fit(&with_canvas(facts, geometry::canvas(width, height, frames)), two_pass) else { continue };
+        if found.is_empty() || fit == Fit::Fits {
+            found.push(Nearest { direction, width, height, frames, fit });
+        }
+        if fit == Fit::Fits {
+            break;
+        }
+    }
+    found
 }
 
-/// The largest size at the same frames, with the sides in nearly the same ratio.
-fn smaller_size(facts: &Facts, legal: &Legal, two_pass: bool) -> Option<Nearest> {
+/// The most frames at the same size.
+fn fewer_frames(facts: &Facts, two_pass: bool) -> Vec<Nearest> {
     let Canvas { width, height, frames, .. } = facts.canvas;
-    let sizes = legal.sizes(height, width);
-    let smaller = sizes.into_iter().rev().filter(|[rows, columns]| {
+    let shorter = (0..frames.saturating_sub(LEAST_FRAMES) / FRAME_STEP).rev().map(|steps| LEAST_FRAMES + steps * FRAME_STEP);
+    nearest(Direction::FewerFrames, facts, two_pass, shorter.map(|frames| geometry::canvas(width, height, frames)))
+}
+
+/// The largest size at the same frames whose longer side is the multiple nearest to the ratio.
+fn smaller_sizes(facts: &Facts, legal: &Legal, two_pass: bool) -> Vec<Nearest> {
+    let Canvas { width, height, frames, .. } = facts.canvas;
+    let smaller = legal.sizes(height, width).into_iter().rev().filter(|[rows, columns]| {
         let legal = (*rows).min(*columns) >= LEAST_SIDE;
         legal && *rows <= height && *columns <= width && [*rows, *columns] != [height, width]
     });
-    let found = smaller.into_iter().find(|[rows, columns]| fits(&with_canvas(facts, geometry::canvas(*columns, *rows, frames)), two_pass));
-    found.map(|[height, width]| Nearest { direction: Direction::SmallerSize, width, height, frames })
+    nearest(Direction::SmallerSize, facts, two_pass, smaller.map(|[rows, columns]| geometry::canvas(columns, rows, frames)))
 }
 
 /// What else would make the same request fit.
-fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Option<i64>) -> Vec<PlanChange> {
+fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<Least>, host: Option<Least>) -> Vec<PlanChange> {
     let facts = &resolved.facts;
     let two_pass = resolved.two_pass.is_some();
     let mut found = Vec::new();
     let mut offer = |facts: Facts, reason: ReasonCode, message: String, arguments: Option<&str>, effect: OutputEffect| {
-        if fits(&facts, two_pass) {
-            found.push(PlanChange { reason, message, arguments: arguments.map(str::to_owned), free_bytes: None, output_effect: effect });
+        if let Some(fit) = fit(&facts, two_pass) {
+            found.push(PlanChange {
+                reason,
+                message,
+                arguments: arguments.map(str::to_owned),
+                free_bytes: None,
+                fit,
+                output_effect: effect,
+            });
         }
     };
     let least = hundredths(RESERVE_LEAST);
@@ -189,7 +236,7 @@ fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Opti
     }
     if facts.rows > i64::try_from(facts.canvas.video_tokens).unwrap_or(0) {
         let without = Facts { rows: i64::try_from(facts.canvas.video_tokens).unwrap_or(0), ..*facts };
-        let message = "give fewer references: without any it fits".to_owned();
+        let message = "give fewer references: without any it is planned".to_owned();
         offer(without, ReasonCode::FewerReferences, message, None, OutputEffect::Different);
     }
     if !facts.capacity_trial {
@@ -202,8 +249,8 @@ fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Opti
         // A cap that was given stays one: only what others use can be freed.
         let limits = [pool.cap.as_ref(), pool.cgroup_limit.as_ref()];
         let most = limits.into_iter().flatten().fold(total.bytes, |least, limit| least.min(limit.bytes));
-        let missing = bytes(wanted).saturating_sub(pool.free.bytes);
-        if bytes(wanted) > most || missing == 0 {
+        let missing = wanted.bytes.saturating_sub(pool.free.bytes);
+        if wanted.bytes > most || missing == 0 {
             continue;
         }
         let (reason, word) =
@@ -217,6 +264,7 @@ fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Opti
             ),
             arguments: None,
             free_bytes: Some(missing),
+            fit: wanted.fit,
             output_effect: OutputEffect::None,
         });
     }
@@ -224,9 +272,9 @@ fn changes(resolved: &Resolved, refusal: &Refusal, vram: Option<i64>, host: Opti
     found
 }
 
-/// On macOS the least memory alone is known.
+/// On macOS it is known alone from where on nothing is refused.
 fn unified(resolved: &Resolved, mut refusal: Refusal) -> Refusal {
     let (pool, minimum) = macos::reserved(resolved);
-    refusal.smallest = Some(Smallest { vram_bytes: None, host_bytes: Some(bytes(minimum + pool.reserve)), both: None });
+    refusal.smallest = Some(Smallest { unified_bytes: Some(bytes(minimum + pool.reserve)), ..Smallest::default() });
     refusal
 }
