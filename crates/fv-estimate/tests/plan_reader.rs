@@ -74,6 +74,8 @@ fn what_has_not_the_shape_of_a_plan_names_the_field() {
         ("", "this is no plan: a JSON object is needed"),
         ("{", "this is no plan: EOF while parsing an object"),
         ("[1]", "this is no plan: a JSON object is needed"),
+        ("{\"version\": 1, \"shortfalls\": []}", "this is a refusal, and no plan"),
+        ("{\"version\": 1, \"reasons\": []}", "this is an unknown answer, and no plan"),
         ("{\"version\": 1}", "missing field `id`"),
         (&format!("{} x", fixture("trial")), "this is no plan: trailing characters"),
     ] {
@@ -240,6 +242,62 @@ fn contradictions_are_named() {
             "forecast.stages.denoising: found 99000000000, 72000000000, 86400000000",
         ),
         ("everything", "/arena/regions/0/bytes", json!(1 << 20), "arena.denoising.0: found `key` beyond its region"),
+        ("linux-8gib", "/request/fps", json!(0), "request.fps: found 0, consistent would be 24"),
+        (
+            "linux-8gib",
+            "/request/reference_video_tokens",
+            json!(5),
+            "request.reference_video_tokens: found 5, consistent would be 0, as the task t2va takes no references",
+        ),
+        ("two-pass", "/passes/0/video_tokens", json!(1), "passes.`first`.video_tokens: found 1, consistent would be 18144"),
+        ("two-pass", "/passes/0/width", json!(704), "passes.`first`: found 704x384, consistent would be 672x384, the first canvas"),
+        (
+            "linux-8gib",
+            "/placements/0/slots",
+            json!(3),
+            "placements.transformer.0.slots: found 3, consistent would be 1, as many as the passes use",
+        ),
+        ("two-pass", "/passes/0/compute/0/slots", json!(2), "passes.`first`.transformer.slots: found 2, consistent would be from 1 to 1"),
+        ("linux-8gib", "/placements/0/block_bytes", json!(0), "placements.transformer.0.block_bytes: found 0"),
+        (
+            "linux-8gib",
+            "/placements/1/pin_bytes",
+            json!(1_000_000),
+            "placements.vae.0.pin_bytes: found 1000000, consistent would be 0, as pin_weights is false",
+        ),
+        (
+            "two-pass",
+            "/two_pass/upscale/workspace_bytes",
+            json!(0),
+            "two_pass.upscale.workspace_bytes: found 0, consistent would be 6442450944",
+        ),
+        ("two-pass", "/peaks/2/bytes", json!(1), "peaks.denoising.upscale.bytes: found 1, consistent would be 6442450944"),
+        ("two-pass", "/two_pass/restart_seed_offset", json!(0), "two_pass.restart_seed_offset: found 0, consistent would be 1"),
+        ("linux-8gib", "/decoders/0/clips", json!(13), "decoders.vae.clips: found 13, consistent would be 14"),
+        ("linux-8gib", "/decoders/0/clip_latent_frames", json!(8), "decoders.vae.clip_latent_frames: found 8, consistent would be 7"),
+        ("linux-8gib", "/decoders/0/tiles/rows", json!(5), "decoders.vae.tiles: found 7 x 5 of 256 pixels that share 64"),
+        (
+            "two-pass",
+            "/passes/0/block_cache/most_blocks",
+            json!(2),
+            "passes.`first`.block_cache.most_blocks: found 2, consistent would be from 3, which are always there, to 50",
+        ),
+        ("linux-8gib", "/peaks/0/bytes", json!(0), "peaks.denoising.only.bytes: found 0, consistent would be more than nothing"),
+        ("linux-8gib", "/peaks/1/bytes", json!(0), "peaks.decoding.bytes: found 0, consistent would be more than nothing"),
+        ("linux-8gib", "/peaks/1/bytes", json!(1), "peaks.decoding.bytes: found 1, consistent would be 7786856448"),
+        ("adapter-and-references", "/placements/0/block_bytes", json!(432_500_000), "consistent would be 441500000, adapters included"),
+        ("linux-8gib", "/system/devices", json!(2), "system.devices: found 2, consistent would be 1"),
+        ("linux-8gib", "/peaks/2/bytes", json!(0), "peaks.denoising.only.bytes: found 0, consistent would be 12110000000"),
+        ("linux-8gib", "/peaks/2/limit_bytes", json!(1), "peaks.denoising.only.limit_bytes: found 1, consistent would be 16106127360"),
+        ("linux-8gib", "/peaks/3/limit_bytes", json!(1), "peaks.denoising.only.limit_bytes: found 1, consistent would be 3996127360"),
+        (
+            "linux-8gib",
+            "/decisions/4/reason",
+            json!("pin-every-block"),
+            "decisions.`transformer.pin_bytes`.reason: found pin-every-block, consistent would be another",
+        ),
+        ("everything", "/forecast/stages/0/time/value_ns", json!(0), "forecast.stages.denoising: found"),
+        ("everything", "/forecast/passes/0/step/high_ns", json!(u64::MAX), "forecast.passes.`only`: found"),
         ("linux-8gib", "/id", json!("plan-0"), "id: found `plan-0`, consistent would be plan-"),
     ] {
         let mut plan = value(name);
@@ -255,6 +313,65 @@ fn contradictions_are_named() {
     assert!(refused(&plan).iter().any(|message| message == "passes: found none, consistent would be at least one"));
 }
 
+/// Fields that nothing else in a plan follows from.
+const FREE: [&str; 12] = [
+    // What is known of the machine and does not limit it.
+    "budgets.free.bytes",
+    "budgets.total.bytes",
+    // A constant of the policy.
+    "encoders.host_minimum_bytes",
+    // Whole blocks of these count.
+    "passes.block_cache.allowance_bytes",
+    "passes.block_cache.margin_bytes",
+    "passes.block_cache.most_blocks",
+    // The working set of a transformer's pass is not in the plan.
+    "peaks.bytes",
+    // What was asked for.
+    "request.adapter.root_bytes",
+    "request.reference_audio_tokens",
+    "request.reference_video_tokens",
+    "request.text_tokens.value",
+    "system.geforce.value",
+];
+
+/// What a number or a truth may be changed to: a little more, nothing or much, or the opposite.
+fn others(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Bool(truth) => vec![json!(!truth)],
+        Value::Number(number) => {
+            let number = number.as_u64().unwrap_or(0);
+            [number + 1, 0, number / 2, 1_000_000_000_000_000].into_iter().filter(|other| *other != number).map(Value::from).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Numbers and truths of a plan are tied to each other: one that is changed alone is noticed even where the id is made anew. What is not
+/// noticed is what nothing else in a plan follows from: [`FREE`].
+#[test]
+fn what_is_tied_to_nothing_else() {
+    let mut free = std::collections::BTreeSet::new();
+    for name in FIXTURES {
+        let whole = value(name);
+        let mut paths = Vec::new();
+        leaves(&whole, String::new(), &mut paths);
+        // What a decision compared, and when and how long, stand for themselves.
+        let aside = ["numbers", "alternatives", "forecast", "arena", "plan_revisions"];
+        for path in paths.iter().filter(|path| !path.split('/').any(|part| aside.contains(&part))) {
+            for other in others(whole.pointer(path).expect("a leaf")) {
+                let mut changed = whole.clone();
+                *changed.pointer_mut(path).expect("a leaf") = other;
+                let Ok(mut plan) = serde_json::from_value::<Plan>(changed) else { continue };
+                plan.id = id(&plan);
+                if check::read(&serde_json::to_string(&plan).expect("JSON")).is_ok() {
+                    free.insert(path.split('/').skip(1).filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>().join("."));
+                }
+            }
+        }
+    }
+    assert_eq!(free.iter().map(String::as_str).collect::<Vec<_>>(), FREE);
+}
+
 /// A plan that was changed consistently is still another plan: its id says so.
 #[test]
 fn the_id_is_that_of_the_content() {
@@ -263,7 +380,7 @@ fn the_id_is_that_of_the_content() {
     plan.budgets[0].free.at = Some("2026-12-01T10:00:00Z".to_owned());
     plan.forecast = check::read(&fixture("everything")).expect("sound").forecast;
     assert_eq!(id(&plan), before, "when it was measured and how long it takes decide nothing");
-    plan.placements[1].pin_bytes += 1;
+    plan.request.text_tokens.value += 1;
     let problems = check::check(&plan);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].message.starts_with(&format!("id: found `{before}`")), "{problems:?}");

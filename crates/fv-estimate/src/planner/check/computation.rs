@@ -1,11 +1,12 @@
 //! The request, passes, encoders, decoders and the forecast.
 
 use fv_spec::plan::forecast::Interval;
-use fv_spec::plan::{Compute, Decoder, GemmPath, Pass, Placement, Plan, Precision, Role, Tier, TwoPass};
+use fv_spec::plan::{Compute, Decoder, GemmPath, Pass, Placement, Plan, Precision, Role, Tier, Tiles, TwoPass};
+use fv_spec::units::MAX_JSON_INTEGER;
 
 use super::{Problems, published};
 use crate::error::quoted;
-use crate::planner::freevideo::{Task, geometry};
+use crate::planner::freevideo::{Task, assemble, facts::Canvas, geometry, two_pass};
 
 pub(super) fn check(plan: &Plan, problems: &mut Problems) {
     request(plan, problems);
@@ -14,6 +15,7 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems) {
         self::pass(plan, pass, problems);
     }
     passes(plan, problems);
+    slots(plan, problems);
     problems.unique(plan.encoders.iter().map(|encoder| encoder.component), "encoders", "component");
     problems.unique(plan.decoders.iter().map(|decoder| decoder.component), "decoders", "component");
     for decoder in &plan.decoders {
@@ -32,11 +34,20 @@ fn request(plan: &Plan, problems: &mut Problems) {
     for (name, value) in [("width", request.width), ("height", request.height), ("frames", request.frames), ("steps", request.steps)] {
         problems.expect(value > 0, format_args!("request.{name}"), value, "at least 1");
     }
+    problems.expect(request.fps != Some(0), "request.fps", 0, "at least 1, or absent");
     if !published(plan) || request.width == 0 || request.height == 0 {
         return;
     }
+    let fps = request.fps.map_or_else(|| "none".to_owned(), |fps| fps.to_string());
+    problems.expect(request.fps == Some(geometry::FPS), "request.fps", fps, geometry::FPS);
     let task = Task::parse(&request.task);
     problems.expect(task.is_some(), "request.task", quoted(&request.task), "one of the policy's tasks, such as t2va");
+    let references =
+        [("reference_video_tokens", request.reference_video_tokens), ("reference_audio_tokens", request.reference_audio_tokens)];
+    for (name, tokens) in references {
+        let allowed = format_args!("0, as the task {} takes no references", request.task).to_string();
+        problems.expect(tokens == 0 || task != Some(Task::T2va), format_args!("request.{name}"), tokens, allowed);
+    }
     let mut sizes = Vec::new();
     geometry::check_side("request.width", request.width, &mut sizes);
     geometry::check_side("request.height", request.height, &mut sizes);
@@ -52,6 +63,68 @@ fn request(plan: &Plan, problems: &mut Problems) {
     let canvas = geometry::canvas(request.width, request.height, frames);
     problems.expect(request.latent_frames == canvas.latent_frames, "request.latent_frames", request.latent_frames, canvas.latent_frames);
     problems.expect(request.video_tokens == canvas.video_tokens, "request.video_tokens", request.video_tokens, canvas.video_tokens);
+    published_passes(plan, &canvas, problems);
+    for decoder in &plan.decoders {
+        clips_and_tiles(decoder, &canvas, problems);
+    }
+}
+
+/// The passes' canvases and what comes between them, as the policy makes them of the canvas that is asked for.
+fn published_passes(plan: &Plan, target: &Canvas, problems: &mut Problems) {
+    for pass in &plan.passes {
+        let path = format!("passes.{}", quoted(&pass.name));
+        let tokens = geometry::canvas(pass.width, pass.height, target.frames).video_tokens;
+        problems.expect(pass.video_tokens == tokens, format_args!("{path}.video_tokens"), pass.video_tokens, tokens);
+    }
+    let (Some(two), [first, _]) = (&plan.two_pass, &plan.passes[..]) else { return };
+    let canvas = geometry::first_canvas(target);
+    let size = |width: u32, height: u32| format!("{width}x{height}");
+    let (found, wanted) = (size(first.width, first.height), size(canvas.width, canvas.height));
+    problems.expect(found == wanted, format_args!("passes.{}", quoted(&first.name)), &found, format_args!("{wanted}, the first canvas"));
+    let made = two_pass::between(target, &canvas, [two.base_steps, two.refine_steps]);
+    problems.expect(
+        two.restart_seed_offset == made.restart_seed_offset,
+        "two_pass.restart_seed_offset",
+        two.restart_seed_offset,
+        made.restart_seed_offset,
+    );
+    let (Some(found), Some(made)) = (&two.upscale, &made.upscale) else { return };
+    let sizes = [
+        ("checkpoint_bytes", found.checkpoint_bytes, made.checkpoint_bytes),
+        ("workspace_bytes", found.workspace_bytes, made.workspace_bytes),
+    ];
+    for (name, found, made) in sizes {
+        problems.expect(found == made, format_args!("two_pass.upscale.{name}"), found, made);
+    }
+}
+
+/// Clips and tiles are those of the canvas.
+fn clips_and_tiles(decoder: &Decoder, canvas: &Canvas, problems: &mut Problems) {
+    let path = format!("decoders.{}", decoder.component.word());
+    let (clips, latent_frames, tiles) = assemble::clips_and_tiles(canvas);
+    problems.expect(decoder.clips == clips, format_args!("{path}.clips"), decoder.clips, clips);
+    let found = decoder.clip_latent_frames;
+    problems.expect(found == latent_frames, format_args!("{path}.clip_latent_frames"), found, latent_frames);
+    let shown = |tiles: &Tiles| {
+        let Tiles { columns, rows, tile_pixels, overlap_pixels } = tiles;
+        format!("{columns} x {rows} of {tile_pixels} pixels that share {overlap_pixels}")
+    };
+    let found = decoder.tiles.as_ref().map_or_else(|| "none".to_owned(), shown);
+    problems.expect(decoder.tiles == Some(tiles), format_args!("{path}.tiles"), found, shown(&tiles));
+}
+
+/// No slot is set aside that no pass uses.
+fn slots(plan: &Plan, problems: &mut Problems) {
+    for placement in &plan.placements {
+        let computed = plan.passes.iter().flat_map(|pass| &pass.compute).filter(|compute| compute.component == placement.component);
+        let Some(most) = computed.map(|compute| compute.slots).max() else { continue };
+        problems.expect(
+            placement.slots <= most,
+            format_args!("placements.{}.{}.slots", placement.component.word(), placement.rank),
+            placement.slots,
+            format_args!("{most}, as many as the passes use"),
+        );
+    }
 }
 
 /// The passes together: steps add up, the last one makes what was asked for.
@@ -124,6 +197,21 @@ fn pass(plan: &Plan, pass: &Pass, problems: &mut Problems) {
     let resident = placement.count(Tier::Device);
     let most = cache.most_blocks.unwrap_or(placement.block_count);
     problems.expect(
+        (resident..=placement.block_count.into()).contains(&u64::from(most)),
+        format_args!("{path}.block_cache.most_blocks"),
+        most,
+        format_args!("from {resident}, which are always there, to {}", placement.block_count),
+    );
+    if let Some(more) = cache.allowance_bytes.checked_div(placement.block_bytes) {
+        let most = resident.saturating_add(more);
+        problems.expect(
+            u64::from(cache.predicted_blocks) <= most,
+            format_args!("{path}.block_cache.predicted_blocks"),
+            cache.predicted_blocks,
+            format_args!("at most {most}, which the allowance has room for"),
+        );
+    }
+    problems.expect(
         (resident..=most.min(placement.block_count).into()).contains(&u64::from(cache.predicted_blocks)),
         format_args!("{path}.block_cache.predicted_blocks"),
         cache.predicted_blocks,
@@ -139,7 +227,7 @@ fn compute(plan: &Plan, compute: &Compute, path: &str, problems: &mut Problems) 
             compute.slots <= placement.slots.max(1) && (compute.slots > 0 || placement.slots == 0),
             format_args!("{path}.slots"),
             compute.slots,
-            format_args!("from {} to {}", u8::from(placement.slots > 0), placement.slots),
+            format_args!("from {} to {}, the slots of its placement", u8::from(placement.slots > 0), placement.slots),
         ),
     }
     let positive = [
@@ -192,6 +280,14 @@ fn decoder(plan: &Plan, decoder: &Decoder, problems: &mut Problems) {
         decoder.pin_weights,
         format_args!("what {pinned} page-locked of {off} blocks off the device mean"),
     );
+    let bytes = off.saturating_mul(placement.block_bytes);
+    let wanted = if decoder.pin_weights { bytes } else { 0 };
+    problems.expect(
+        placement.pin_bytes == wanted,
+        format_args!("placements.{}.{}.pin_bytes", placement.component.word(), placement.rank),
+        placement.pin_bytes,
+        format_args!("{wanted}, as pin_weights is {}", decoder.pin_weights),
+    );
     problems.expect(decoder.clips > 0 && decoder.clip_latent_frames > 0, format_args!("{path}.clips"), decoder.clips, "at least 1");
     if let Some(tiles) = &decoder.tiles {
         problems.expect(
@@ -207,10 +303,10 @@ fn forecast(plan: &Plan, problems: &mut Problems) {
     let Some(forecast) = &plan.forecast else { return };
     let mut ordered = |path: String, time: &Interval| {
         problems.expect(
-            time.low_ns <= time.value_ns && time.value_ns <= time.high_ns,
+            time.low_ns <= time.value_ns && time.value_ns <= time.high_ns && time.value_ns > 0 && time.high_ns <= MAX_JSON_INTEGER,
             path,
             format_args!("{}, {}, {}", time.low_ns, time.value_ns, time.high_ns),
-            "low, value and high in this order",
+            "low, value and high in this order, the value above 0",
         );
     };
     for stage in &forecast.stages {
@@ -221,6 +317,10 @@ fn forecast(plan: &Plan, problems: &mut Problems) {
     }
     if let Some(request) = &forecast.request {
         ordered("forecast.request".to_owned(), request);
+    }
+    let longest = forecast.stages.iter().map(|stage| stage.time.value_ns).max().unwrap_or(0);
+    if let Some(request) = forecast.request.filter(|request| request.value_ns < longest) {
+        problems.wrong("forecast.request.value_ns", request.value_ns, format_args!("at least {longest}, that of its longest stage"));
     }
     for time in &forecast.passes {
         let pass = plan.passes.iter().find(|pass| pass.name == time.name);

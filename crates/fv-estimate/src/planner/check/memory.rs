@@ -1,13 +1,16 @@
 //! Budgets, placements and peaks.
 
 use fv_spec::plan::budget::{Budget, Limit, Resource};
-use fv_spec::plan::{Fit, Peak, Placement, Plan, StageName, Tier};
+use fv_spec::plan::{Fit, Peak, Placement, Plan, ReasonCode, Role, StageName, Tier};
 use fv_spec::units::MAX_JSON_INTEGER;
 
-use super::Problems;
+use super::{Problems, published};
+use crate::error::quoted;
+use crate::planner::freevideo::{BLOCK, activation::decoder_workspace, assemble::UPSCALE};
 
 pub(super) fn check(plan: &Plan, problems: &mut Problems) {
     problems.expect(plan.system.devices > 0, "system.devices", 0, "at least 1");
+    problems.expect(plan.system.devices <= 1 || !published(plan), "system.devices", plan.system.devices, "1, as the policy plans for one");
     problems.unique(plan.budgets.iter().map(|budget| (budget.resource, budget.rank)), "budgets", "pool");
     for budget in &plan.budgets {
         self::budget(plan, budget, problems);
@@ -67,6 +70,9 @@ fn budget(plan: &Plan, budget: &Budget, problems: &mut Problems) {
         let bytes = bytes.unwrap_or(0);
         problems.expect(bytes <= left, format_args!("{path}.{name}"), bytes, format_args!("at most the budget, {left}"));
     }
+    if let Some(limit) = budget.allocator_limit_bytes.filter(|_| published(plan)) {
+        problems.expect(limit == left, format_args!("{path}.allocator_limit_bytes"), limit, format_args!("the budget, {left}"));
+    }
     if let Some(kept) = budget.retention_bytes {
         problems.expect(kept >= left, format_args!("{path}.retention_bytes"), kept, format_args!("at least the budget, {left}"));
     }
@@ -84,6 +90,17 @@ fn placement(plan: &Plan, placement: &Placement, problems: &mut Problems) {
     problems.expect(bytes(sum) <= MAX_JSON_INTEGER.into(), format_args!("{path}.block_bytes"), block_bytes, "fewer");
     let [resident, pinned, disk] = [Tier::Device, Tier::Pinned, Tier::Disk].map(|tier| placement.count(tier));
     let off = sum - resident;
+    problems.expect(block_bytes > 0 || block_count == 0, format_args!("{path}.block_bytes"), block_bytes, "more than nothing");
+    if published(plan) && placement.component == Role::Transformer {
+        let adapted = plan.request.adapter.map_or(0, |adapter| adapter.max_block_bytes);
+        let wanted = adapted.saturating_add(u64::try_from(BLOCK).unwrap_or(0));
+        problems.expect(
+            block_bytes == wanted,
+            format_args!("{path}.block_bytes"),
+            block_bytes,
+            format_args!("{wanted}, adapters included"),
+        );
+    }
     let most = block_count.max(1);
     problems.expect(
         (off == 0 || slots > 0) && slots <= most,
@@ -109,6 +126,16 @@ fn placement(plan: &Plan, placement: &Placement, problems: &mut Problems) {
         format_args!("{path}.pin_bytes"),
         pin_bytes,
         format_args!("at most {}", bytes(off)),
+    );
+    let key = format!("{}.pin_bytes", placement.component.word());
+    let every = u128::from(pin_bytes) == bytes(off);
+    let claimed = plan.decisions.iter().find(|decision| decision.key == key).map(|decision| decision.reason);
+    let (every_block, beyond) = (ReasonCode::PinEveryBlock, ReasonCode::PinBeyondFitting);
+    problems.expect(
+        !(claimed == Some(every_block) && !every || claimed == Some(beyond) && every),
+        format_args!("decisions.{}.reason", quoted(&key)),
+        claimed.map_or("none", ReasonCode::word),
+        format_args!("another, as {pin_bytes} of {} bytes off the device are page-locked", bytes(off)),
     );
     if let Some(host) = host(plan) {
         let most = retention(host);
@@ -138,7 +165,7 @@ fn peak_path(peak: &Peak) -> String {
 
 fn peak(plan: &Plan, peak: &Peak, problems: &mut Problems) {
     let path = peak_path(peak);
-    let passes = plan.passes.iter().map(|pass| pass.name.as_str()).chain(plan.two_pass.as_ref().map(|_| "upscale"));
+    let passes = plan.passes.iter().map(|pass| pass.name.as_str()).chain(plan.two_pass.as_ref().map(|_| UPSCALE));
     let known = peak.pass.as_ref().is_none_or(|pass| passes.into_iter().any(|name| name == pass));
     problems.expect(known, &path, "a pass that the plan does not have", "one of its passes");
     let pool = match (peak.tier, peak.rank) {
@@ -155,6 +182,12 @@ fn peak(plan: &Plan, peak: &Peak, problems: &mut Problems) {
     };
     let most = pool.capacity_bytes.max(retention(pool));
     problems.expect(peak.limit_bytes <= most, format_args!("{path}.limit_bytes"), peak.limit_bytes, format_args!("at most {most}"));
+    if peak.tier != Tier::Pinned {
+        problems.expect(peak.bytes > 0, format_args!("{path}.bytes"), "0", "more than nothing, or no such peak");
+    }
+    if published(plan) {
+        published_peak(plan, peak, pool, &path, problems);
+    }
     if peak.tier == Tier::Device {
         let [budget, capacity] = [pool.budget_bytes, pool.capacity_bytes];
         problems.expect(
@@ -165,6 +198,35 @@ fn peak(plan: &Plan, peak: &Peak, problems: &mut Problems) {
         );
     }
     problems.expect(peak.bytes <= MAX_JSON_INTEGER, format_args!("{path}.bytes"), peak.bytes, format_args!("at most {MAX_JSON_INTEGER}"));
+}
+
+/// What the published policy's peaks follow from: of host memory the blocks that are placed there, of the upscaler its workspace.
+fn published_peak(plan: &Plan, peak: &Peak, pool: &Budget, path: &str, problems: &mut Problems) {
+    if peak.pass.as_deref() == Some(UPSCALE) {
+        let workspace = plan.two_pass.as_ref().and_then(|two| two.upscale.as_ref()).map(|upscale| upscale.workspace_bytes);
+        let shown = workspace.map_or_else(|| "none without an upscale".to_owned(), |bytes| bytes.to_string());
+        problems.expect(workspace == Some(peak.bytes), format_args!("{path}.bytes"), peak.bytes, shown);
+    }
+    let role = if peak.stage == StageName::Decoding { Role::Vae } else { Role::Transformer };
+    let placement = plan.placements.iter().find(|placement| placement.component == role && placement.rank == peak.rank.unwrap_or(0));
+    let Some(placement) = placement.filter(|_| peak.pass.as_deref() != Some(UPSCALE)) else { return };
+    let of = |tier| placement.count(tier).saturating_mul(placement.block_bytes);
+    let (resident, pinned, kept) = (of(Tier::Device), of(Tier::Pinned), retention(pool));
+    let (least, most, limit) = match peak.tier {
+        Tier::Pinned => (pinned, pinned, kept),
+        // What the transformer works with comes on top of its blocks.
+        Tier::Pageable => (of(Tier::Pageable), u64::MAX, kept.saturating_sub(pinned)),
+        Tier::Device if role == Role::Vae => {
+            let area = i64::from(plan.request.width) * i64::from(plan.request.height);
+            let whole = resident.saturating_add(u64::try_from(decoder_workspace(area)).unwrap_or(0));
+            (whole, whole, pool.budget_bytes)
+        }
+        Tier::Device => (resident.saturating_add(pool.workspace_bytes), u64::MAX, peak.limit_bytes),
+        Tier::Disk => return,
+    };
+    let held = format_args!("{}{least} with the blocks that are there", if least == most { "" } else { "at least " }).to_string();
+    problems.expect((least..=most).contains(&peak.bytes), format_args!("{path}.bytes"), peak.bytes, held);
+    problems.expect(peak.limit_bytes == limit, format_args!("{path}.limit_bytes"), peak.limit_bytes, limit);
 }
 
 /// A plan fits when every peak is within its limit and every pass has one on the device.
@@ -185,11 +247,7 @@ fn fit(plan: &Plan, problems: &mut Problems) {
             );
         }
         (Fit::Fits, None, Some(pass)) => {
-            problems.wrong(
-                "fit",
-                "fits",
-                format_args!("uncertain, as no peak of the pass {} is predicted", crate::error::quoted(&pass.name)),
-            );
+            problems.wrong("fit", "fits", format_args!("uncertain, as no peak of the pass {} is predicted", quoted(&pass.name)));
         }
         (Fit::Uncertain, None, None) => problems.wrong("fit", "uncertain", "fits, as every peak is within its limit"),
         _ => {}
@@ -209,7 +267,7 @@ fn arena(plan: &Plan, problems: &mut Problems) {
         for buffer in &region.buffers {
             let end = u128::from(buffer.offset_bytes) + u128::from(buffer.bytes);
             if end > region.bytes.into() || buffer.first_operation > buffer.last_operation {
-                let name = crate::error::quoted(&buffer.name);
+                let name = quoted(&buffer.name);
                 problems.wrong(
                     &path,
                     format_args!("{name} beyond its region or ending before it begins"),

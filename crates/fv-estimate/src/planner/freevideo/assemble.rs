@@ -215,12 +215,25 @@ pub(super) const ONLY: &str = "only";
 pub(super) const FIRST: &str = "first";
 pub(super) const SECOND: &str = "second";
 /// The name under which what comes between two passes is reported.
-pub(super) const UPSCALE: &str = "upscale";
+pub(in crate::planner) const UPSCALE: &str = "upscale";
+
+/// Clips along time, latent frames that each sees, and tiles of a frame: what the decoder's rules make of a canvas.
+pub(in crate::planner) fn clips_and_tiles(canvas: &Canvas) -> (u32, u32, Tiles) {
+    let [rows, columns] = video_vae::tile_counts(canvas.height.into(), canvas.width.into());
+    let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let tiles = Tiles {
+        columns: narrow(columns),
+        rows: narrow(rows),
+        tile_pixels: video_vae::TILING.tile[0],
+        overlap_pixels: video_vae::TILING.tile[0] - video_vae::TILING.stride[0],
+    };
+    // Five latent frames of each clip are its own, and two more belong to the last.
+    ((canvas.latent_frames.saturating_sub(2) / 5).max(1), narrow(video_vae::WINDOW), tiles)
+}
 
 fn decoder(facts: &Facts, decided: &Decided) -> Decoder {
     let choice = &decided.decoder;
-    let [rows, columns] = video_vae::tile_counts(facts.canvas.height.into(), facts.canvas.width.into());
-    let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let (clips, clip_latent_frames, tiles) = clips_and_tiles(&facts.canvas);
     Decoder {
         component: Role::Vae,
         offload: choice.offload,
@@ -229,15 +242,35 @@ fn decoder(facts: &Facts, decided: &Decided) -> Decoder {
         pin_weights: choice.pin_weights,
         stream_output: choice.stream_output,
         half_precision_cache: choice.half_precision_cache,
-        // Five latent frames of each clip are its own, and two more belong to the last.
-        clips: (facts.canvas.latent_frames.saturating_sub(2) / 5).max(1),
-        clip_latent_frames: narrow(video_vae::WINDOW),
-        tiles: Some(Tiles {
-            columns: narrow(columns),
-            rows: narrow(rows),
-            tile_pixels: video_vae::TILING.tile[0],
-            overlap_pixels: video_vae::TILING.tile[0] - video_vae::TILING.stride[0],
-        }),
+        clips,
+        clip_latent_frames,
+        tiles: Some(tiles),
+    }
+}
+
+/// A predicted peak in numbers.
+struct Figure {
+    stage: StageName,
+    pass: Option<&'static str>,
+    tier: Tier,
+    value: i64,
+    limit: i64,
+    basis: ReasonCode,
+}
+
+impl Figure {
+    fn peak(&self) -> Peak {
+        let device = self.tier == Tier::Device;
+        Peak {
+            stage: self.stage,
+            pass: self.pass.map(str::to_owned),
+            tier: self.tier,
+            rank: device.then_some(0),
+            metric: if device { PeakMetric::Device } else { PeakMetric::Held },
+            bytes: bytes(self.value),
+            limit_bytes: bytes(self.limit),
+            basis: self.basis,
+        }
     }
 }
 

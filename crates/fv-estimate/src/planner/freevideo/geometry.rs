@@ -68,7 +68,7 @@ pub fn check_side(name: &str, side: u32, errors: &mut Vec<InputError>) {
 }
 
 /// The first canvas of two passes, and whether it is a smaller one.
-pub(super) fn first_canvas(target: &Canvas) -> Canvas {
+pub(in crate::planner) fn first_canvas(target: &Canvas) -> Canvas {
     let Canvas { width, height, frames, .. } = *target;
     let [width, height] =
         if width.min(height) >= HALVED_FROM { [width, height].map(|side| side.div_ceil(2 * STEP) * STEP) } else { smaller(width, height) };

@@ -24,7 +24,7 @@ pub(super) fn first_facts(facts: &Facts, admitted: &Decided) -> Facts {
 }
 
 /// What comes between the passes.
-pub(super) fn between(target: &Canvas, first: &Canvas, [base_steps, refine_steps]: [u32; 2]) -> TwoPass {
+pub(in crate::planner) fn between(target: &Canvas, first: &Canvas, [base_steps, refine_steps]: [u32; 2]) -> TwoPass {
     let same = [target.width, target.height] == [first.width, first.height];
     TwoPass { base_steps, refine_steps, restart_seed_offset: 1, upscale: (!same).then(|| upscale(target, first)) }
 }
