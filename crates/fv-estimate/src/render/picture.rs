@@ -11,11 +11,19 @@ use crate::grid::{Cell, Grid, MilliGib};
 
 /// Pixels of a cell, of what stands left of and above a panel, and between panels.
 const CELL: [usize; 2] = [34, 20];
+const EDGE: usize = 12;
 const LEFT: usize = 52;
 const TOP: usize = 64;
 const PANEL_TOP: usize = 44;
 const GAP: usize = 34;
 const LEGEND: usize = 46;
+
+/// Pixels of a letter of the small and of the large text, as wide as fonts make them.
+const LETTER: [usize; 2] = [7, 9];
+const NO_FIT: &str = "does not fit";
+/// What the legend takes: a fill, and the words before fills, dot and cross.
+const FILL: usize = 18;
+const LEGEND_WORDS: [usize; 3] = [80, 140, 210];
 
 /// Fills from little to much, light enough for dark text everywhere.
 const FILLS: [&str; 6] = ["#eef4fb", "#d9e8f6", "#bfd9ef", "#a3c9e6", "#86b6dc", "#fbd9a5"];
@@ -31,9 +39,10 @@ const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#14202b}\
 pub fn grid_svg(grid: &Grid, names: &Names<'_>, about: &str) -> String {
     let timed = grid.cells.iter().any(|cell| matches!(cell, Cell::Planned { step_ns: Some(_), .. }));
     let panels = if timed { 2 } else { 1 };
-    let size = Size::of(grid, panels);
+    let title = format!("Plans of {} by device and host memory", names.model);
+    let size = Size::of(grid, panels, [about, &title]);
     let (width, height) = (size.width, size.height);
-    let title = escaped(&format!("Plans of {} by device and host memory", names.model));
+    let title = escaped(&title);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-labelledby=\"title desc\">\n\
          <title id=\"title\">{title}</title>\n<desc id=\"desc\">{}. {}. Rows are host memory, columns device memory, both in GiB. \
@@ -42,8 +51,8 @@ pub fn grid_svg(grid: &Grid, names: &Names<'_>, about: &str) -> String {
         escaped(&summary(grid)),
         escaped(about),
     );
-    text(&mut svg, "around big", 12, 24, &title);
-    text(&mut svg, "around", 12, 44, &escaped(about));
+    text(&mut svg, "around big", EDGE, 24, &title);
+    text(&mut svg, "around", EDGE, 44, &escaped(about));
     let panel = Panel { grid, size: &size, top: TOP };
     panel.draw(&mut svg, "Blocks on the device", &|cell| match cell {
         Cell::Planned { resident_blocks, .. } => resident_blocks.to_string(),
@@ -68,9 +77,11 @@ struct Size {
 }
 
 impl Size {
-    fn of(grid: &Grid, panels: usize) -> Self {
+    /// Wide enough for the cells, for the texts above them and for the legend below.
+    fn of(grid: &Grid, panels: usize, above: [&str; 2]) -> Self {
         let panel = PANEL_TOP + grid.axes.ram.len() * CELL[1];
-        let width = (LEFT + grid.axes.vram.len() * CELL[0] + 12).max(560);
+        let texts = above.iter().zip(LETTER).map(|(text, letter)| 2 * EDGE + text.chars().count() * letter);
+        let width = texts.fold(LEFT + grid.axes.vram.len() * CELL[0] + EDGE, usize::max).max(legend_width());
         Self { width, height: TOP + panels * panel + (panels - 1) * GAP + LEGEND, panel }
     }
 }
@@ -87,7 +98,7 @@ impl Panel<'_> {
         let fills = Fills::of(grid);
         let below = self.top + PANEL_TOP;
         svg.push_str("<g>\n");
-        text(svg, "around name", 12, self.top + 14, &format!("{name}; rows RAM, columns VRAM, in GiB"));
+        text(svg, "around name", EDGE, self.top + 14, &format!("{name}; rows RAM, columns VRAM, in GiB"));
         for (column, vram) in grid.axes.vram.iter().enumerate() {
             text(svg, "around mid", LEFT + column * CELL[0] + CELL[0] / 2, below - 6, &vram.to_string());
         }
@@ -174,25 +185,31 @@ impl Fills {
 fn legend(svg: &mut String, top: usize, timed: bool) {
     let (light, dark) = if timed { ("fastest", "half as long again") } else { ("few blocks", "many blocks") };
     let shown = if timed { &FILLS[..] } else { &FILLS[..FILLS.len() - 1] };
-    let mut left = 12;
+    let mut left = EDGE;
     text(svg, "around", left, top + 10, light);
-    left += 70;
+    let [before_fills, before_dot, before_cross] = LEGEND_WORDS;
+    left += before_fills;
     for fill in shown {
-        let _ = writeln!(svg, "<rect class=\"cell\" x=\"{left}\" y=\"{top}\" width=\"18\" height=\"12\" fill=\"{fill}\"/>");
-        left += 18;
+        let _ = writeln!(svg, "<rect class=\"cell\" x=\"{left}\" y=\"{top}\" width=\"{FILL}\" height=\"12\" fill=\"{fill}\"/>");
+        left += FILL;
     }
     text(svg, "around", left + 6, top + 10, dark);
-    left += 130;
+    left += before_dot;
     let _ = writeln!(svg, "<circle class=\"around\" cx=\"{left}\" cy=\"{}\" r=\"3\"/>", top + 6);
     text(svg, "around", left + 8, top + 10, "read from disk at every step");
-    left += 180;
+    left += before_cross;
     let _ = writeln!(
         svg,
-        "<rect class=\"cell none\" x=\"{left}\" y=\"{top}\" width=\"18\" height=\"12\"/><path class=\"cross\" d=\"M{} {}l8 8m0 -8l-8 8\"/>",
+        "<rect class=\"cell none\" x=\"{left}\" y=\"{top}\" width=\"{FILL}\" height=\"12\"/><path class=\"cross\" d=\"M{} {}l8 8m0 -8l-8 8\"/>",
         left + 5,
         top + 2
     );
-    text(svg, "around", left + 24, top + 10, "does not fit");
+    text(svg, "around", left + FILL + 6, top + 10, NO_FIT);
+}
+
+/// How far the legend reaches.
+fn legend_width() -> usize {
+    EDGE + LEGEND_WORDS.iter().sum::<usize>() + FILLS.len() * FILL + FILL + 6 + NO_FIT.len() * LETTER[0] + EDGE
 }
 
 /// Text that is escaped already.
