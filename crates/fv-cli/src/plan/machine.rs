@@ -128,7 +128,8 @@ pub(super) fn machine(
     };
     let vram_pool = if shared { vram.map(Pool::given) } else { Some(vram_pool) };
     let rates = rates(session.store, device.as_ref(), &found, probe.as_ref())?;
-    let (machine, name) = described(arguments, os, device.as_ref(), &found, vram_pool, host);
+    let (mut machine, name) = described(arguments, os, device.as_ref(), &found, vram_pool, host);
+    machine.notes.extend(offered.as_ref().zip(vram).and_then(|(offered, vram)| offered.larger(vram)));
     Ok(Described { machine, name, rates })
 }
 
@@ -167,6 +168,7 @@ fn described(
         },
         vram,
         host: Some(host),
+        notes: Vec::new(),
     };
     (machine, name)
 }

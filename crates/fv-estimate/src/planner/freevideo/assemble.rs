@@ -60,7 +60,7 @@ pub(super) fn plan(planner: &Planner, resolved: &Resolved, passes: &[Decision<'_
         arena: None,
         forecast: None,
         decisions: Vec::new(),
-        notes: Vec::new(),
+        notes: resolved.notes.clone(),
         plan_revisions: Vec::new(),
     };
     decisions::explain(&mut plan, resolved, passes, target);

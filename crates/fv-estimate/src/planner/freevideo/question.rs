@@ -174,6 +174,8 @@ pub struct Machine {
     pub vram: Option<Pool>,
     /// Host memory.
     pub host: Option<Pool>,
+    /// Remarks on what was said of it, for the answer.
+    pub notes: Vec<String>,
 }
 
 impl Machine {
@@ -190,6 +192,7 @@ impl Machine {
             attention: AttentionAsked::Auto,
             vram: None,
             host: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -284,6 +287,7 @@ pub(super) struct Resolved {
     pub(super) host: Pool,
     /// Bytes of the tables of steps beyond those that the measured working set holds.
     pub(super) tables: i64,
+    pub(super) notes: Vec<String>,
     /// What decides, for the canvas that is asked for. On macOS without meaning.
     pub(super) facts: Facts,
 }
@@ -342,6 +346,7 @@ impl Planner {
             vram,
             host,
             tables,
+            notes: machine.notes.clone(),
             facts,
         })
     }

@@ -52,7 +52,7 @@ impl Planner {
             smallest: None,
             nearest: Vec::new(),
             changes: Vec::new(),
-            notes: Vec::new(),
+            notes: resolved.notes.clone(),
         }
     }
 }
