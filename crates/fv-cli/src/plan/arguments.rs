@@ -37,7 +37,7 @@ pub struct PlanArguments {
     /// Plan every row of a CSV file with the columns of docs/planner.md, and write the same rows with every decision
     #[arg(long, value_name = "FILE", conflicts_with_all = CONFLICTS_WITH_ROWS)]
     pub(super) requests: Option<PathBuf>,
-    /// Write the plan as JSON, or the rows of --requests, to this file as well
+    /// Write the answer as JSON to this file as well, be it a plan or a refusal; with --requests the rows go to this file only
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 }

@@ -104,19 +104,20 @@ pub fn plan(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), 
 fn one(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), Stop> {
     let Asked { planner, model, question, name, rates } = asked(session, arguments)?;
     let names = Names { model: &model, device: name.as_deref() };
+    let out = arguments.out.as_deref();
     match answered(&planner, &question, &rates, &session.store.rules()?)? {
         Outcome::Planned(plan) => {
-            if let Some(out) = &arguments.out {
-                save(out, &write::json(&plan))?;
-            }
+            save_answer(out, &plan)?;
             session.answer(&plan, |width| render::plan(&plan, &names, width))
         }
         Outcome::Refused(refusal) => {
             let refusal = planner.advise(&question, *refusal).map_err(Stop::wrong)?;
+            save_answer(out, &refusal)?;
             session.answer(&refusal, |width| render::refusal(&refusal, &names, width))?;
             Err(Stop::Refused)
         }
         Outcome::Unplanned(unplanned) => {
+            save_answer(out, &unplanned)?;
             let Unplanned { system, request, budgets, reasons, .. } = &*unplanned;
             session.answer(&unplanned, |width| render::unplanned(request, system, budgets, reasons, &names, width))?;
             Err(Stop::No)
