@@ -48,7 +48,10 @@ pub fn stage(path: &Path, text: &str) -> io::Result<TempPath> {
 
 fn stage_by<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut fs::File) -> Result<(), E>) -> Result<TempPath, E> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(PART.0).suffix(PART.1).tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new().prefix(PART.0).suffix(PART.1).tempfile_in(folder).map_err(|error| {
+        // The name of the staged file is nobody's business.
+        io::Error::new(error.kind(), format!("no file can be made in the folder {}: {}", folder.display(), error.kind()))
+    })?;
     write(file.as_file_mut())?;
     let permissions = fs::metadata(path).map(|m| m.permissions()).or_else(|_| new_file_permissions(folder))?;
     file.as_file().set_permissions(permissions)?;

@@ -184,6 +184,18 @@ pub fn gib_to_bytes(what: &str, value: f64) -> Result<u64, InputError> {
     to_bytes(what, Capacity { value, unit: CapacityUnit::Gib })
 }
 
+/// Bytes of a number of GiB that is kept back, rounded to the nearest byte: it may be none.
+///
+/// # Errors
+/// Unless the number lies between 0 and 1,000,000; `what` names the input in the message.
+pub fn reserve_to_bytes(what: &str, value: f64) -> Result<u64, InputError> {
+    if (0.0..=*BELIEVED.end()).contains(&value) {
+        return Ok(Capacity { value, unit: CapacityUnit::Gib }.bytes());
+    }
+    let message = format!("{what} is {} GiB; it must lie between 0 and {}", readable(value), BELIEVED.end());
+    Err(InputError::new("invalid-reserve", message))
+}
+
 /// Bytes of a number of decimal GB (10^9 bytes), rounded to the nearest byte.
 ///
 /// # Errors

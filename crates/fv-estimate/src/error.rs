@@ -47,9 +47,10 @@ pub(crate) fn short(text: &str) -> String {
     text.chars().take(LONGEST).chain(end.chars()).collect()
 }
 
-/// A number that was given, exactly, and 1e300 in place of 301 digits.
+/// A number that was given, exactly, and 1e300 or 1e-300 in place of 301 digits.
 pub fn readable(number: f64) -> String {
-    if number.abs() >= 1e15 { format!("{number:e}") } else { number.to_string() }
+    let size = number.abs();
+    if size >= 1e15 || (size > 0.0 && size < 1e-6) { format!("{number:e}") } else { number.to_string() }
 }
 
 /// A number with at most three digits behind the point: for names.

@@ -6,8 +6,8 @@ use fv_data::Store;
 use fv_estimate::{
     budget::Asked,
     capacities::{self, Capacities, Given, Origin, Purpose, capacities},
-    device::{DeviceSpec, gib_to_bytes},
-    error::InputError,
+    device::{DeviceSpec, gib_to_bytes, reserve_to_bytes},
+    error::{InputError, gib},
     forecast::rates::{Rate, Rates},
     place,
     planner::freevideo::{AttentionAsked, Machine, Pool, is_geforce},
@@ -87,9 +87,8 @@ pub(super) fn machine(
     }
     let reserves = [("`--gpu-reserve-gib`", arguments.gpu_reserve_gib), ("`--ram-reserve-gib`", arguments.ram_reserve_gib)];
     let reserves = reserves.map(|(flag, gib)| match gib {
-        // Nothing may be kept back of host memory.
-        Some(gib) if gib.to_bits() == 0 => Some(0),
-        gib => bytes(flag, gib, &mut errors),
+        Some(gib) => reserve_to_bytes(flag, gib).map_err(|error| errors.push(error)).ok(),
+        None => None,
     });
     if !errors.is_empty() {
         return Err(Stop::wrong(errors));
@@ -102,6 +101,11 @@ pub(super) fn machine(
     let known_device = vram.or(offered.as_ref().and_then(|offered| offered.vram));
     let known_host = ram.or(offered.as_ref().and_then(|offered| offered.ram));
     let wanted = Wanted { gpus: known_device.is_none() && !macos(stated), host: known_host.is_none() };
+    if let Some(gpu) = session.gpu().filter(|_| probe.is_none() && !wanted.gpus) {
+        let message =
+            format!("`--gpu {gpu}` names a GPU to measure, and none is measured where its memory is given: leave one of them out");
+        return Err(Stop::wrong([InputError::new("conflict", message)]));
+    }
     let probe = match (probe, &session.measure) {
         (None, Some(here)) if wanted.gpus || wanted.host => Some((here.probe)(wanted)?),
         (probe, _) => probe,
@@ -271,6 +275,13 @@ impl Offered {
             return Err(Stop::wrong([no_shared_memory(&id)]));
         }
         Ok(Self { os: None, vram: budget.budget_bytes, total: budget.capacity_bytes, ram: gb(device.host_memory_gb), id })
+    }
+
+    /// A remark where more device memory is given than the device has.
+    fn larger(&self, given: u64) -> Option<String> {
+        let total = self.total.filter(|total| given > *total)?;
+        let (given, total) = (gib(given.into()), gib(total.into()));
+        Some(format!("{given} of device memory were given, and {} has {total}: the plan is for a card of its kind with more", self.id))
     }
 
     fn amount(&self, bytes: u64) -> Amount {

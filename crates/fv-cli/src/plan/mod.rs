@@ -155,7 +155,24 @@ fn text_of(path: &Path) -> Result<String, Stop> {
     if text.len() as u64 > MOST_FILE_BYTES {
         return Err(refuse(&format!("larger than {} MiB", MOST_FILE_BYTES >> 20)));
     }
-    String::from_utf8(text).map_err(|_| refuse(&"not UTF-8"))
+    if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
+        return Err(refuse(&"UTF-16, as some shells write what is redirected with `>`, and not UTF-8; write it with --out"));
+    }
+    let mut text = String::from_utf8(text).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        refuse(&format!("not UTF-8 in line {}", 1 + good.iter().filter(|byte| **byte == b'\n').count()))
+    })?;
+    // The mark that some editors begin a file with.
+    const MARK: char = '\u{feff}';
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
+    }
+    Ok(text)
+}
+
+/// Writes an answer as JSON where that is asked for: a plan, or in its place why there is none.
+fn save_answer(out: Option<&Path>, answer: &impl Serialize) -> Result<(), Stop> {
+    out.map_or(Ok(()), |out| save(out, &write::json(answer)))
 }
 
 /// Writes a file whole.

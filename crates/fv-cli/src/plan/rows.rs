@@ -64,7 +64,8 @@ pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError
         }
     };
     write(&GIVEN.into_iter().chain(DECIDED).collect::<Vec<_>>(), &mut errors);
-    for record in records {
+    while let Some(record) = records.next() {
+        let ends = records.reader().position().byte();
         let record = match record {
             Ok(record) => record,
             Err(error) => {
@@ -73,8 +74,16 @@ pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError
             }
         };
         let line = lines.of(&record);
+        if lines.open_quote(ends) {
+            errors.push(InputError::new(
+                "open-quote",
+                format!("{line}: a quote is opened here and not closed: it takes the rest of the file"),
+            ));
+            continue;
+        }
         if record.len() != names.len() {
-            let message = format!("{line}: the row has {} fields, and the first line names {}", record.len(), names.len());
+            let fields = if record.len() == 1 { "1 field".to_owned() } else { format!("{} fields", record.len()) };
+            let message = format!("{line}: the row has {fields}, and the first line names {}", names.len());
             errors.push(InputError::new("row-length", message));
             continue;
         }
@@ -108,6 +117,14 @@ impl Lines<'_> {
         self.line += (self.counted..begins).filter(ends).count() as u64;
         self.counted = begins;
         self.line
+    }
+
+    /// Whether the row that begins here ends with the text, at `ends`, and has a quote that is not closed. Quotes within quotes are
+    /// doubled.
+    fn open_quote(&self, ends: u64) -> bool {
+        let row = &self.text[self.counted..];
+        let last = usize::try_from(ends).is_ok_and(|ends| ends >= self.text.len());
+        last && row.iter().filter(|byte| **byte == b'"').count() % 2 == 1
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use fv_spec::plan::{Decision, Pass, Plan, PolicyName, VERSION};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::field::field;
@@ -21,13 +21,17 @@ const LONGEST: usize = 16 << 20;
 #[derive(Deserialize)]
 struct Head {
     version: Option<Value>,
+    /// What a refusal has.
+    shortfalls: Option<IgnoredAny>,
+    /// What an unknown answer has.
+    reasons: Option<IgnoredAny>,
 }
 
 /// Reads a plan.
 ///
 /// # Errors
-/// What is wrong: `invalid-json` and `invalid-plan` for the shape, `unsupported-version`, and one `inconsistent-plan` for everything
-/// that contradicts something else.
+/// What is wrong: `invalid-json` and `invalid-plan` for the shape, `no-plan` for another answer, `unsupported-version`, and one
+/// `inconsistent-plan` for everything that contradicts something else.
 pub fn read(text: &str) -> Result<Plan, Vec<InputError>> {
     let one = |code, message: String| vec![InputError::new(code, message)];
     if text.len() > LONGEST {
@@ -53,6 +57,11 @@ pub fn read(text: &str) -> Result<Plan, Vec<InputError>> {
                 _ => "neither a number nor text".to_owned(),
             };
             return Err(one("unsupported-version", format!("this plan is version {found}; this build reads version {VERSION}{advice}")));
+        }
+    }
+    for (there, what) in [(head.shortfalls.is_some(), "a refusal"), (head.reasons.is_some(), "an unknown answer")] {
+        if there {
+            return Err(one("no-plan", format!("this is {what}, and no plan: plan again with what would do")));
         }
     }
     let mut reader = serde_json::Deserializer::from_str(text);

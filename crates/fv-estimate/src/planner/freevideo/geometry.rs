@@ -4,7 +4,7 @@ use fv_spec::plan::budget::Resource;
 
 use super::constants::{HALVED_FROM, LEAST_SIDE};
 use super::facts::Canvas;
-use crate::error::InputError;
+use crate::error::{InputError, readable};
 use crate::minimax_h3::geometry::{ROW, latent_frames};
 use crate::resolve::legal::{MAX_FRAMES, MAX_SIDE};
 
@@ -32,15 +32,19 @@ pub fn legal_frames(frames: u32) -> Option<u32> {
 /// Frames of a duration, rounded up.
 ///
 /// # Errors
-/// Unless it is a positive number that gives at most [`MAX_FRAMES`] frames.
+/// Unless it is a positive number that gives at least [`LEAST_FRAMES`] and at most [`MAX_FRAMES`] frames.
 pub(super) fn frames_of(seconds: f64) -> Result<u32, InputError> {
     let frames = seconds * f64::from(FPS);
     let wrong = || {
         let least = f64::from(LEAST_FRAMES) / f64::from(FPS);
-        let message = format!("seconds: found {seconds}, allowed: from {least} to {}", f64::from(MAX_FRAMES) / f64::from(FPS));
-        InputError::new("invalid-frames", message)
+        // Cut off to thousandths, so that what is said is allowed.
+        let most = u64::from(MAX_FRAMES) * 1000 / u64::from(FPS);
+        let (whole, part) = (most / 1000, most % 1000);
+        let found = readable(seconds);
+        let words = format!("from {least} ({LEAST_FRAMES} frames) to {whole}.{part:03} ({MAX_FRAMES} frames)");
+        InputError::new("invalid-frames", format!("seconds: found {found}, allowed: {words}"))
     };
-    if !(frames.is_finite() && frames > 0.0 && frames <= f64::from(MAX_FRAMES)) {
+    if !(frames.is_finite() && frames > f64::from(LEAST_FRAMES - 1) && frames <= f64::from(MAX_FRAMES)) {
         return Err(wrong());
     }
     // Through text, since there is no checked conversion from floating point: to the nearest, and up where that is below.
@@ -127,12 +131,14 @@ mod tests {
 
     #[test]
     fn durations_are_rounded_up() {
-        for (seconds, frames) in [(1.625, 39), (10.0, 240), (10.125, 243), (10.1251, 244), (0.001, 1)] {
+        for (seconds, frames) in [(1.6, 39), (1.625, 39), (10.0, 240), (10.125, 243), (10.1251, 244)] {
             assert_eq!(frames_of(seconds).ok(), Some(frames), "{seconds}");
         }
-        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
-            assert!(frames_of(seconds).is_err(), "{seconds}");
+        for seconds in [0.0, 0.001, 1.5, -1.0, f64::NAN, f64::INFINITY, 1e9, 682.667] {
+            let message = frames_of(seconds).expect_err("not as many frames as are made").message;
+            assert!(message.ends_with("allowed: from 1.625 (39 frames) to 682.666 (16384 frames)"), "{seconds}: {message}");
         }
+        assert_eq!(frames_of(682.666).ok(), Some(16_384));
     }
 
     #[test]
