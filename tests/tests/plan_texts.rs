@@ -219,14 +219,18 @@ fn refused() -> Value {
                 "shortfall_bytes": GIB, "reason": "below-minimum"
             }
         ],
-        "smallest": { "both": { "vram_bytes": 5_905_580_033_u64, "host_bytes": 5 * GIB } },
+        "smallest": {
+            "both": { "vram_bytes": 5_905_580_033_u64, "host_bytes": 5 * GIB, "fit": "uncertain" },
+            "both_fits": { "vram_bytes": 7 * GIB, "host_bytes": 5 * GIB, "fit": "fits" }
+        },
         "nearest": [
-            { "direction": "fewer_frames", "width": 1344, "height": 768, "frames": 124 },
-            { "direction": "smaller_size", "width": 672, "height": 384, "frames": 243 }
+            { "direction": "fewer_frames", "width": 1344, "height": 768, "frames": 124, "fit": "fits" },
+            { "direction": "smaller_size", "width": 704, "height": 416, "frames": 243, "fit": "uncertain" },
+            { "direction": "smaller_size", "width": 672, "height": 384, "frames": 243, "fit": "fits" }
         ],
         "changes": [
-            { "reason": "free-vram", "message": "end other uses of the device's memory", "free_bytes": GIB / 2, "output_effect": "none" },
-            { "reason": "without-adapter", "message": "run without adapters", "arguments": "--lora-max-block-bytes 0", "output_effect": "different" }
+            { "reason": "free-vram", "message": "end other uses of the device's memory", "free_bytes": GIB / 2, "fit": "fits", "output_effect": "none" },
+            { "reason": "without-adapter", "message": "run without adapters", "arguments": "--lora-max-block-bytes 0", "fit": "uncertain", "output_effect": "different" }
         ],
         "notes": ["more memory may again be too little"]
     })
@@ -236,6 +240,28 @@ fn refused() -> Value {
 fn a_refusal() {
     let refusal: Refusal = read(refused());
     insta::assert_snapshot!(render::refusal(&refusal, &NAMES, 100).plain());
+}
+
+/// The first line names the least that would do, in every way in which there may be such a thing.
+#[test]
+fn the_first_line_of_a_refusal() {
+    let first = |smallest: Value| {
+        let mut value = refused();
+        value["smallest"] = smallest;
+        let refusal: Refusal = read(value);
+        render::refusal(&refusal, &NAMES, 100).plain().lines().next().expect("a line").to_owned()
+    };
+    let least = |gib: u64, fit: &str| json!({ "bytes": gib * GIB, "fit": fit });
+    let lines = [
+        json!({ "vram": least(20, "fits") }),
+        json!({ "vram": least(12, "uncertain") }),
+        json!({ "vram": least(20, "uncertain"), "host": least(33, "fits") }),
+        json!({ "vram": least(20, "fits"), "host": least(33, "fits") }),
+        json!({ "both": { "vram_bytes": 20 * GIB, "host_bytes": 40 * GIB, "fit": "fits" } }),
+        json!({}),
+        Value::Null,
+    ];
+    insta::assert_snapshot!(lines.map(first).join("\n"));
 }
 
 #[test]
@@ -250,10 +276,14 @@ fn an_explanation() {
     };
     let decisions: Vec<Value> = plan["decisions"].as_array().expect("a list").iter().map(|decision| explained(None, decision)).collect();
     let last = explained(Some("first"), &plan["passes"][0]["decisions"][0]);
-    let margin =
-        |bytes: i64| json!({ "resource": "vram", "rank": 0, "budget_bytes": 15 * GIB, "peak_bytes": 14 * GIB, "margin_bytes": bytes });
+    let margin = |limit: u64, bytes: i64| {
+        json!({
+            "resource": "vram", "rank": 0, "stage": "denoising", "pass": "first", "budget_bytes": 15 * GIB, "limit_bytes": limit,
+            "peak_bytes": 14 * GIB, "margin_bytes": bytes
+        })
+    };
     let value = json!({
-        "version": 1, "id": "0123abcd", "margins": [margin(1 << 30), margin(-(1 << 29))],
+        "version": 1, "id": "0123abcd", "margins": [margin(15 * GIB, 1 << 30), margin(27 * GIB / 2, -(1 << 29))],
         "decisions": decisions.into_iter().chain([last]).collect::<Vec<_>>()
     });
     let explanation: PlanExplanation = read(value);
@@ -342,7 +372,12 @@ fn a_picture_is_sound() {
         for node in document.descendants() {
             let place = |name: &str| node.attribute(name).and_then(|place| place.parse::<f64>().ok()).unwrap_or(0.0);
             let (x, y) = (place("x") + place("cx"), place("y") + place("cy"));
-            assert!(x + place("width") <= box_size[2] && y + place("height") <= box_size[3], "{node:?} lies outside");
+            let letters =
+                node.text().filter(|_| node.has_tag_name(("http://www.w3.org/2000/svg", "text"))).map_or(0, |text| text.chars().count());
+            // Small text is written in 11 pixels, which no letter is wider than 7 of on average.
+            let centred = matches!(node.attribute("class"), Some(class) if class.split(' ').any(|word| matches!(word, "mid" | "end")));
+            let wide = if centred { 0.0 } else { 7.0 * f64::from(u32::try_from(letters).expect("few")) };
+            assert!(x + place("width") + wide <= box_size[2] && y + place("height") <= box_size[3], "{node:?} lies outside");
         }
     }
 }

@@ -78,9 +78,9 @@ fn both_programs_make_the_same_plan() {
 #[test]
 fn a_refusal_says_the_same_as_text_and_as_json_and_exits_with_4() {
     let place = Place::new();
-    place.write("plan.json", "old\n");
     for memory in ["--vram-gib 4 --ram-gib 32", "--vram-gib 16 --ram-gib 4", "--vram-gib 3 --ram-gib 3"] {
-        let line = format!("plan {memory} --system linux --hardware rtx-4090 --out plan.json");
+        place.write("answer.json", "old\n");
+        let line = format!("plan {memory} --system linux --hardware rtx-4090 --out answer.json");
         let (code, human, err) = place.both(&line);
         assert_eq!((code, err.as_str()), (4, ""), "{human}");
         let (code, json, err) = place.both(&format!("{line} --format json"));
@@ -92,7 +92,11 @@ fn a_refusal_says_the_same_as_text_and_as_json_and_exits_with_4() {
         for short in &refusal.shortfalls {
             assert_eq!(short.usable_bytes + short.shortfall_bytes, short.minimum_bytes);
         }
-        assert_eq!(place.read("plan.json"), "old\n", "a refusal is no plan");
+        assert_eq!(place.read("answer.json"), json, "the answer is in the file, and no plan of before");
+        for line in ["plan check answer.json", "plan explain answer.json"] {
+            let (code, out, err) = place.both(line);
+            assert!(code == 2 && out.is_empty() && err.contains("answer.json: this is a refusal, and no plan"), "{line}: {err}");
+        }
     }
 }
 
@@ -112,7 +116,7 @@ fn what_a_refusal_offers_fits() {
     let (_, json, _) = place.runs(&format!("plan {} --format json", memory(vram, ram)));
     let refusal: Refusal = serde_json::from_str(&json).expect("a refusal");
     let smallest = refusal.smallest.expect("searched");
-    let enough = memory(smallest.vram_bytes.expect("more device memory helps"), ram);
+    let enough = memory(smallest.vram.expect("more device memory helps").bytes, ram);
     assert_eq!(place.runs(&format!("plan {enough}")).0, 0);
     assert!(!refusal.nearest.is_empty());
     for nearest in &refusal.nearest {
@@ -161,6 +165,10 @@ fn a_wrong_table_names_line_and_column_and_writes_nothing() {
         (format!("{header},hed\n{good},1\n"), &["did you mean `head`?"]),
         (format!("{header},arch\n{good},ada\n"), &["t.csv:1: the column `arch` is there twice"]),
         (format!("{header}\n{good}\n{good},1\n"), &["t.csv:3: the row has 9 fields, and the first line names 8"]),
+        (format!("{header}\n{good}\nx\n"), &["t.csv:3: the row has 1 field, and"]),
+        (format!("{header}\n{good}\n\"{good}\n{good}\n"), &["t.csv:3: a quote is opened here and not closed"]),
+        (format!("{header}\n{good}\n{}\n{good}\n", good.replace("ada", "\"ada")), &["t.csv:3: a quote is opened here and not closed"]),
+        (format!("{header}\n{}\n", good.replace(",8", ",\"8")), &["t.csv:2: a quote is opened here and not closed"]),
         (format!("{header}\n{good}\n\n{}\n", good.replace("ada", "adda")), &["t.csv:4:2: arch: found `adda`", "did you mean `ada`?"]),
         (format!("{header}\n{}\n", good.replace("1344", "1000")), &["t.csv:2:4: width: found 1000", "nearest: 992 or 1024"]),
         (
@@ -180,6 +188,13 @@ fn a_wrong_table_names_line_and_column_and_writes_nothing() {
         }
         assert_eq!(place.read("out.csv"), "old\n");
     }
+    let (_, _, err) = {
+        place.write("t.csv", "system,arch\n");
+        place.both("plan --requests t.csv")
+    };
+    assert!(err.contains("needed: system, arch, precision, width, height, frames, free_vram_gib, free_ram_gib\n"), "{err}");
+    fs::write(place.path("t.csv"), [header.as_bytes(), b"\nLinux,\xff"].concat()).expect("written");
+    assert!(place.both("plan --requests t.csv").2.contains("t.csv: not UTF-8 in line 2"));
     for (line, want) in [
         ("plan --requests nowhere.csv", "nowhere.csv: No such file"),
         ("plan --requests t.csv --vram-gib 8", "cannot be used with"),
@@ -262,7 +277,16 @@ fn plans_are_explained_compared_and_checked() {
         }
     }
     fs::write(place.path("edited.json"), b"\xff").expect("written");
-    assert!(place.both("plan check edited.json").2.contains("not UTF-8"));
+    assert!(place.both("plan check edited.json").2.contains("not UTF-8 in line 1"));
+    // A mark before the text is none of it; what a shell wrote in 16 bits is said to be that.
+    place.write("edited.json", &format!("\u{feff}{plan}"));
+    assert_eq!(place.both("plan check edited.json").0, 0);
+    for unit in [u16::to_le_bytes as fn(u16) -> [u8; 2], u16::to_be_bytes] {
+        let wide: Vec<u8> = std::iter::once(0xfeff).chain(plan.encode_utf16()).flat_map(unit).collect();
+        fs::write(place.path("edited.json"), wide).expect("written");
+        let (code, _, err) = place.both("plan check edited.json");
+        assert!(code == 2 && err.contains("edited.json: UTF-16") && err.contains("--out"), "{err}");
+    }
 }
 
 #[test]
@@ -276,6 +300,11 @@ fn wrong_input_is_said_with_what_would_be_right() {
         ("plan --vram-gib -1 --ram-gib 8".to_owned(), "between 0.001 and 1000000"),
         ("plan --vram-gib 0 --ram-gib 8".to_owned(), "between 0.001 and 1000000"),
         ("plan --vram-gib 8 --ram-gib 1e300".to_owned(), "between 0.001 and 1000000"),
+        ("plan --vram-gib 1e-320 --ram-gib 8".to_owned(), "is 1e-320 GiB"),
+        (with("--ram-reserve-gib -1"), "`--ram-reserve-gib` is -1 GiB; it must lie between 0 and 1000000"),
+        (with("--gpu-reserve-gib 1e9"), "between 0 and 1000000"),
+        (with("--seconds 0.0001"), "seconds: found 0.0001, allowed: from 1.625 (39 frames) to 682.666 (16384 frames)"),
+        (with("--seconds 1e300"), "seconds: found 1e300, allowed"),
         (with("--frames 100 --seconds 4"), "cannot be used with"),
         (with("--seconds nan"), "seconds: found NaN"),
         (with("--frames 12"), "frames: found 12, allowed: from 39"),
@@ -314,8 +343,13 @@ fn wrong_input_is_said_with_what_would_be_right() {
     ] {
         let (code, out, err) = place.both(&line);
         assert!(code == 2 && out.is_empty() && err.contains(want), "{line}: exit {code}, {out}{err}");
-        assert!(!err.contains("panicked"), "{err}");
+        assert!(!err.contains("panicked") && !err.contains(".part"), "{err}");
     }
+    for more in ["--vram-gib 8", "--hardware rtx-4090"] {
+        let (code, _, err) = place.runs(&format!("plan {more} --ram-gib 16 --system linux --gpu 0"));
+        assert!(code == 2 && err.contains("`--gpu 0` names a GPU to measure, and none is measured"), "{err}");
+    }
+    assert_eq!(place.both(&with("--system linux --ram-reserve-gib 0")).0, 0);
     for (line, want) in [
         ("grid --vram 32..8 --ram 8..32", "did you mean 8..32?"),
         ("grid --vram 8.. --ram 8..32", "lacks an end"),
@@ -332,6 +366,19 @@ fn wrong_input_is_said_with_what_would_be_right() {
     ] {
         let (code, out, err) = place.runs(line);
         assert!(code == 2 && out.is_empty() && err.contains(want), "{line}: exit {code}, {out}{err}");
+    }
+}
+
+/// More memory than the card has is planned, and remarked on in every answer.
+#[test]
+fn more_than_the_card_has_is_remarked_on() {
+    let place = Place::new();
+    for (memory, host, want) in [("24", "32", false), ("48", "32", true), ("48", "3", true)] {
+        let line = format!("plan --hardware rtx-4090 --vram-gib {memory} --ram-gib {host} --system linux");
+        for more in ["", " --format json"] {
+            let (_, out, _) = place.both(&format!("{line}{more}"));
+            assert_eq!(out.contains("48.00 GiB of device memory were given, and rtx-4090-24gb has"), want, "{line}{more}: {out}");
+        }
     }
 }
 
@@ -387,7 +434,14 @@ fn what_no_rule_covers_is_unknown() {
     let place = Place::new();
     let (code, out, _) = place.both("plan --system macos --ram-gib 64");
     assert!(code == 1 && out.starts_with("unknown: MiniMax H3: "), "{out}");
-    let (code, out, _) = place.both("plan --system macos --ram-gib 64 --format json");
+    // Too little is refused, and what is said to do for that is unknown, not planned.
+    let (code, out, _) = place.both("plan --system macos --ram-gib 3");
+    assert!(code == 4 && out.starts_with("does not fit: MiniMax H3 needs at least 4.00 GiB of shared memory, 1.00 GiB more"), "{out}");
+    assert!(!out.contains("host memory that there is") && !out.contains("device memory that there is"), "{out}");
+    assert_eq!(place.both("plan --system macos --ram-gib 4").0, 1);
+    let (code, out, _) = place.both("plan --system macos --ram-gib 64 --format json --out unknown.json");
+    assert_eq!(place.read("unknown.json"), out);
+    assert!(place.both("plan check unknown.json").2.contains("this is an unknown answer, and no plan"));
     let answer: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((code, answer["policy"].as_str()), (1, Some("freevideo")));
     assert!(answer["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()));
