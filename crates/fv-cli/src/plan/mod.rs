@@ -144,6 +144,9 @@ fn planner(store: &Store, name: &str) -> Result<(Planner, String), Stop> {
     Ok((planner.map_err(wrong)?, model.name))
 }
 
+/// The mark that some editors begin a file with.
+const MARK: char = '\u{feff}';
+
 /// The text of a file.
 fn text_of(path: &Path) -> Result<String, Stop> {
     use std::io::Read;
@@ -160,10 +163,8 @@ fn text_of(path: &Path) -> Result<String, Stop> {
     }
     let mut text = String::from_utf8(text).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        refuse(&format!("not UTF-8 in line {}", 1 + good.iter().filter(|byte| **byte == b'\n').count()))
+        refuse(&format!("not UTF-8 in line {}", good.split(|byte| *byte == b'\n').count()))
     })?;
-    // The mark that some editors begin a file with.
-    const MARK: char = '\u{feff}';
     if text.starts_with(MARK) {
         text.drain(..MARK.len_utf8());
     }

@@ -124,7 +124,7 @@ impl Lines<'_> {
     fn open_quote(&self, ends: u64) -> bool {
         let row = &self.text[self.counted..];
         let last = usize::try_from(ends).is_ok_and(|ends| ends >= self.text.len());
-        last && row.iter().filter(|byte| **byte == b'"').count() % 2 == 1
+        last && row.iter().fold(false, |open, byte| open ^ (*byte == b'"'))
     }
 }
 

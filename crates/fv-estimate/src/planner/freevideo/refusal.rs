@@ -126,7 +126,7 @@ pub(super) fn advise(resolved: &Resolved, legal: &Legal, mut refusal: Refusal) -
     let both = |with: fn(&Least) -> Option<u64>| least_both(facts, two_pass, with);
     let alone = [vram, host].into_iter().flatten();
     let both_admitted = if alone.clone().next().is_none() { both(|least| Some(least.bytes)) } else { None };
-    let fits = alone.filter_map(|least| fitting(&least)).next().is_some() || both_admitted.is_some_and(|both| both.fit == Fit::Fits);
+    let fits = alone.clone().any(|least| fitting(&least).is_some()) || both_admitted.is_some_and(|both| both.fit == Fit::Fits);
     let both_fits = if fits { None } else { both(fitting).filter(|both| both.fit == Fit::Fits) };
     refusal.smallest = Some(Smallest { vram, host, both: both_admitted, both_fits, unified_bytes: None });
     refusal.nearest = fewer_frames(facts, two_pass).into_iter().chain(smaller_sizes(facts, legal, two_pass)).collect();
