@@ -234,6 +234,10 @@ pub struct Budget {
     pub host_bytes: Option<u64>,
     /// What a process takes beside its allocator: part of every device peak.
     pub fixed: FixedCosts,
+    /// CUDA compute capability of the device, such as `8.9`: runtimes' own planners go by it.
+    pub compute_capability: Option<String>,
+    /// Whether it is a `GeForce` card. `None`: nobody says.
+    pub geforce: Option<bool>,
     /// Why the budget, or what is compared with it, is unknown.
     pub reasons: Vec<Reason>,
     /// Assumptions and remarks.
@@ -294,6 +298,8 @@ pub fn budget(device: Option<&DeviceSpec>, asked: &Asked, fixed: &FixedCosts) ->
         pool_bytes: None,
         host_bytes: host,
         fixed: fixed.clone(),
+        compute_capability: device.and_then(|device| device.compute_capability.clone()),
+        geforce: device.and_then(DeviceSpec::geforce),
         reasons: Vec::new(),
         notes: Vec::new(),
     };

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{InputError, did_you_mean, listed, quoted, readable, rounded};
 use crate::forecast::rates::{Rate, Rates};
+use crate::planner::freevideo::is_geforce;
 
 /// The smallest and largest number of GB or GiB that is believed. Drivers without a limit report figures such as 10^32.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
@@ -163,6 +164,14 @@ impl From<&Device> for DeviceSpec {
             rates: Rates::of(device),
             notes: Vec::new(),
         }
+    }
+}
+
+impl DeviceSpec {
+    /// Whether it is a `GeForce` card, by its name. The name of a device that a user describes may be anything, so there only a yes counts.
+    pub fn geforce(&self) -> Option<bool> {
+        let geforce = is_geforce(&self.name);
+        (geforce || !self.custom).then_some(geforce)
     }
 }
 

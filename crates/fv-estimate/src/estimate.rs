@@ -17,9 +17,10 @@ use fv_spec::request::{PartialRequest, Request};
 use crate::budget::{Budget, in_gib};
 use crate::caching::Config;
 use crate::error::InputError;
-use crate::family::{self, ByPlan, Planned};
+use crate::family::{self, ByPlan, Lowered, Planned, PlannedStage};
 use crate::forecast::rates::Rates;
-use crate::forecast::workload::Question as Timed;
+use crate::forecast::request::of_plan;
+use crate::forecast::workload::{Question as Timed, unknown};
 use crate::modules::weights_only;
 use crate::program::{Alive, Model as Allocator, Program, Runs, Sampling, Site, Timeline};
 use crate::resolve::{Overrides, resolve};
@@ -56,6 +57,8 @@ struct Evaluated {
     /// By stage, in the order of [`StageName::ALL`].
     peaks: [PeakBytes; 4],
     host: [HostBytes; 4],
+    /// Assumptions behind these, which a plan replaces.
+    notes: Vec<String>,
     details: bool,
     /// The stages of a report, but for what depends on a device.
     stages: OnceLock<Vec<Stage>>,
@@ -133,13 +136,12 @@ impl Workload {
         let lowered = lowered.unwrap_or_else(|| weights_only::lower(model, example, &workload.settings, &request, details));
         let rule = format!("{} x {}", model.memory_rules, runtime.word());
         match lowered {
-            Ok(lowered) => {
+            Ok(mut lowered) => {
                 if covered {
                     workload.coverage.rules.push(rule.clone());
                 }
                 workload.coverage.uncovered = lowered.uncovered.iter().map(|reason| reason.message.clone()).collect();
-                workload.unknown.extend(lowered.uncovered);
-                workload.notes.extend(lowered.notes);
+                workload.unknown.append(&mut lowered.uncovered);
                 let spread = Spread::of(rules, &model.memory_rules, runtime);
                 workload.coverage.extrapolated = spread.outside(&request);
                 if covered {
@@ -157,8 +159,8 @@ impl Workload {
                 if timeline.out_of_memory {
                     workload.unknown.push(Reason::new("too-large", "an allocation is larger than any address space"));
                 }
-                workload.evaluated =
-                    Some(Evaluated { program: lowered.program, timeline, peaks, host: lowered.host, details, stages: OnceLock::new() });
+                let Lowered { program, host, notes, .. } = lowered;
+                workload.evaluated = Some(Evaluated { program, timeline, peaks, host, notes, details, stages: OnceLock::new() });
             }
             Err(reasons) => {
                 workload.coverage.uncovered.push(rule);
@@ -184,16 +186,16 @@ impl Workload {
             .collect()
     }
 
-    fn outcome(&self, budget: &Budget) -> VerdictOutcome {
-        if let Some(planned) = self.planned(budget) {
+    fn outcome(&self, budget: &Budget, planned: Option<&Planned>) -> VerdictOutcome {
+        if let Some(planned) = planned {
             return VerdictOutcome {
                 device: planned.status,
                 host: planned.status,
                 overall: planned.status,
-                reasons: vec![planned.reason],
+                reasons: vec![planned.reason.clone()],
                 margin_bytes: None,
                 short: planned.short,
-                host_required: None,
+                host_required: planned.host_bytes(),
                 host_capacity: budget.host_bytes,
             };
         }
@@ -236,45 +238,63 @@ impl Workload {
         }
     }
 
-    /// The verdict of the runtime's own planner, where it has one on this device.
+    /// The answer of the runtime's own planner, where it has one for this device.
     fn planned(&self, budget: &Budget) -> Option<Planned> {
-        self.by_plan.as_ref()?.verdict(budget)
+        self.by_plan.as_ref()?.planned(budget)
     }
 
-    /// The device peak over all stages.
-    fn capacity(&self, budget: &Budget) -> Option<Interval> {
-        if let Some(planned) = self.planned(budget) {
-            return planned.peak_bytes.map(Interval::exact);
+    /// Device peaks of the stages in order: those of the plan alone where there is one.
+    fn stage_peaks(&self, budget: &Budget, planned: Option<&Planned>) -> Vec<StagePeak> {
+        if let Some(Planned { plan: Some(_), stages, .. }) = planned {
+            return stages.iter().map(|stage| StagePeak { name: stage.name, peak_bytes: stage.peaks() }).collect();
         }
-        let evaluated = self.evaluated.as_ref()?;
-        let stages = evaluated.peaks.iter().zip(&evaluated.host);
-        Interval::highest(stages.filter_map(|(peaks, host)| Self::on_device(*peaks, *host, budget)).map(|peaks| peaks.device))
+        let Some(evaluated) = &self.evaluated else { return Vec::new() };
+        let needs = StageName::ALL.into_iter().zip(evaluated.peaks.iter().zip(&evaluated.host));
+        needs.filter_map(|(name, (peaks, host))| Some(StagePeak { name, peak_bytes: Self::on_device(*peaks, *host, budget)? })).collect()
+    }
+
+    /// Host memory of the stage that needs most on this device. `None` where no rule covers the model.
+    pub fn host_bytes(&self, budget: &Budget) -> Option<u64> {
+        let derived = || {
+            let host = self.evaluated.iter().flat_map(|evaluated| &evaluated.host);
+            host.map(|host| host.pinned_bytes.saturating_add(host.pageable_bytes)).max()
+        };
+        self.planned(budget).and_then(|planned| planned.host_bytes()).or_else(derived)
     }
 
     /// Verdict, stage peaks and margin.
     pub fn summary(&self, budget: &Budget) -> Summary {
-        let outcome = self.outcome(budget);
-        let stages = self.evaluated.as_ref().map_or_else(Vec::new, |evaluated| {
-            StageName::ALL
-                .into_iter()
-                .zip(evaluated.peaks.iter().zip(&evaluated.host))
-                .filter_map(|(name, (peaks, host))| Some(StagePeak { name, peak_bytes: Self::on_device(*peaks, *host, budget)? }))
-                .collect()
-        });
+        let planned = self.planned(budget);
+        let outcome = self.outcome(budget, planned.as_ref());
+        let stages = self.stage_peaks(budget, planned.as_ref());
         let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
         Summary { status: outcome.overall, stages, margin_bytes }
     }
 
-    /// How long the request takes on a device of these rates. Model and deployment are those that were evaluated.
-    pub fn forecast(&self, model: &Model, example: &Example, rates: &Rates, rules: &RulesFile) -> TimeForecast {
-        let question = Timed { model, example, settings: &self.settings, request: &self.request, rules };
-        question.forecast(rates)
+    /// How long the request takes with what a device of these rates offers: as planned, where the runtime plans. Model and deployment
+    /// are those that were evaluated.
+    pub fn forecast(&self, budget: &Budget, model: &Model, example: &Example, rates: &Rates, rules: &RulesFile) -> TimeForecast {
+        match self.planned(budget) {
+            Some(Planned { plan: Some(plan), .. }) => of_plan(&plan, rates, rules),
+            Some(refused) => unknown(refused.reason),
+            None => {
+                let question = Timed { model, example, settings: &self.settings, request: &self.request, geforce: budget.geforce, rules };
+                question.forecast(rates)
+            }
+        }
     }
 
     /// The whole estimate. The workload must have been evaluated with details.
     pub fn estimate(&self, hardware: Option<&str>, budget: &Budget) -> Estimate {
-        let outcome = self.outcome(budget);
-        let stages = self.evaluated.as_ref().map_or_else(Vec::new, |evaluated| self.stages(evaluated, budget));
+        let planned = self.planned(budget);
+        let outcome = self.outcome(budget, planned.as_ref());
+        let peaks = self.stage_peaks(budget, planned.as_ref());
+        let planned = planned.filter(|planned| planned.plan.is_some());
+        let stages = match (&planned, &self.evaluated) {
+            (Some(planned), _) => StageName::ALL.into_iter().map(|name| planned_stage(name, planned.stage(name))).collect(),
+            (None, Some(evaluated)) => self.stages(evaluated, budget),
+            (None, None) => Vec::new(),
+        };
         let shortfall = outcome.short.map(|short| Shortfall {
             tier: short.tier.word().to_owned(),
             stage: short.stage.word().to_owned(),
@@ -285,9 +305,17 @@ impl Workload {
                 .map_or_else(Vec::new, |stage| stage.buffers.iter().take(SHORTFALL_BUFFERS).cloned().collect()),
         });
         let mut notes = self.notes.clone();
+        match &planned {
+            Some(planned) => notes.extend(planned.note.clone()),
+            None => notes.extend(self.evaluated.iter().flat_map(|evaluated| evaluated.notes.iter().cloned())),
+        }
         notes.extend(budget.notes.iter().cloned());
         let mut coverage = self.coverage.clone();
-        if budget.fixed.extrapolated && self.evaluated.is_some() {
+        if planned.is_some() {
+            // What is derived is not shown, and neither how far it reaches.
+            coverage.extrapolated.clear();
+        }
+        if budget.fixed.extrapolated && self.evaluated.is_some() && planned.is_none() {
             coverage.extrapolated.push(format!("fixed cost of {}: {}", budget.fixed.class, budget.fixed.source));
         }
         Estimate {
@@ -298,7 +326,7 @@ impl Workload {
             request: self.request,
             status: outcome.overall,
             reasons: outcome.reasons.clone(),
-            capacity_gib: self.capacity(budget).map(|device| in_gib(device.value)).filter(|_| outcome.overall != Verdict::Unknown),
+            capacity_gib: highest(&peaks).map(|device| in_gib(device.value)).filter(|_| outcome.overall != Verdict::Unknown),
             memory: budget.report(),
             host: outcome.host_report(),
             shortfall,
@@ -359,6 +387,25 @@ impl Evaluated {
                 }
             })
             .collect()
+    }
+}
+
+/// The device peak over all stages.
+fn highest(stages: &[StagePeak]) -> Option<Interval> {
+    Interval::highest(stages.iter().map(|stage| stage.peak_bytes.device))
+}
+
+/// What a report says of a stage as planned.
+fn planned_stage(name: StageName, planned: Option<&PlannedStage>) -> Stage {
+    let phase = |stage: &PlannedStage| Phase { name: name.word().to_owned(), repeat: 1, allocated_bytes: stage.device.value };
+    Stage {
+        name: name.word().to_owned(),
+        phases: planned.map(phase).into_iter().collect(),
+        buffers: planned.map_or_else(Vec::new, |stage| stage.buffers.clone()),
+        largest_allocation: None,
+        peak_bytes: planned.map(PlannedStage::peaks),
+        ranks: Vec::new(),
+        host: planned.map_or_else(HostBytes::default, |stage| stage.host),
     }
 }
 

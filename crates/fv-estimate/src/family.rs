@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use fv_spec::authored::{Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model};
-use fv_spec::estimate::{HostBytes, Reason, Verdict};
+use fv_spec::estimate::{Buffer, HostBytes, Interval, PeakBytes, Reason, StageName, Verdict};
+use fv_spec::plan::Plan;
 use fv_spec::request::Request;
 
 use crate::budget::Budget;
@@ -27,14 +28,14 @@ pub struct Lowered {
     pub notes: Vec<String>,
 }
 
-/// A runtime's own planner with a request: its verdict stands in place of comparing peaks, since it decides by what it finds free.
+/// A runtime's own planner with a request: it decides by what it finds free, so its answer stands in place of what is derived without it.
 pub trait ByPlan: Debug + Send + Sync {
-    /// The verdict on a device. `None` where too little is known of it.
-    fn verdict(&self, budget: &Budget) -> Option<Planned>;
+    /// What it answers for a device. `None` where too little is known of it.
+    fn planned(&self, budget: &Budget) -> Option<Planned>;
 }
 
-/// A planner's verdict.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A planner's answer.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
     /// Whether it fits.
     pub status: Verdict,
@@ -42,8 +43,45 @@ pub struct Planned {
     pub reason: Reason,
     /// What is missing at least, where it does not.
     pub short: Option<Short>,
-    /// The largest device peak that is planned, where it does.
-    pub peak_bytes: Option<u64>,
+    /// The plan whose figures are shown, where there is one.
+    pub plan: Option<Box<Plan>>,
+    /// Stages that the plan has a peak for, in order.
+    pub stages: Vec<PlannedStage>,
+    /// For the reader: which plan it is.
+    pub note: Option<String>,
+}
+
+impl Planned {
+    /// A stage, where the plan has a peak for it.
+    pub fn stage(&self, name: StageName) -> Option<&PlannedStage> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// Host memory of the stage that needs most. `None` without a plan.
+    pub fn host_bytes(&self) -> Option<u64> {
+        self.plan.as_ref()?;
+        self.stages.iter().map(|stage| stage.host.pinned_bytes.saturating_add(stage.host.pageable_bytes)).max()
+    }
+}
+
+/// What a plan says of a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedStage {
+    /// The stage.
+    pub name: StageName,
+    /// Whole-device peak: the plan's, and between which figures those for other systems lie.
+    pub device: Interval,
+    /// Host memory and disk.
+    pub host: HostBytes,
+    /// What makes the peak, largest first.
+    pub buffers: Vec<Buffer>,
+}
+
+impl PlannedStage {
+    /// Its peak: whole-device bytes, of which the planner tells no part apart.
+    pub fn peaks(&self) -> PeakBytes {
+        PeakBytes { allocated: self.device, reserved: self.device, device: self.device }
+    }
 }
 
 /// The rules of a family.

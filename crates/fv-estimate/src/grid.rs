@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use fv_spec::estimate::Reason;
 use fv_spec::family::ComponentType;
 use fv_spec::plan::{Plan, Tier};
 
@@ -147,6 +148,8 @@ pub struct Grid {
     pub axes: Axes,
     /// Row by row: host memory from the least to the most, in each row device memory likewise.
     pub cells: Vec<Cell>,
+    /// Why cells have no time, where a plan says.
+    pub unforecast: Vec<Reason>,
 }
 
 impl Grid {
@@ -161,7 +164,7 @@ impl Grid {
                 cells.push(plan(vram.bytes(), ram.bytes())?);
             }
         }
-        Ok(Self { axes, cells })
+        Ok(Self { axes, cells, unforecast: Vec::new() })
     }
 
     /// Rows with their host memory.

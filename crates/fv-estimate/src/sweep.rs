@@ -228,9 +228,9 @@ impl<'a> Plan<'a> {
                     _ => Workload::evaluate(model, example, &asked, overrides, self.rules, false),
                 };
                 match workload {
-                    Ok(workload) => (line.row(variant, &workload.request, Some(&workload)), Some(workload)),
+                    Ok(workload) => (line.row(variant, &workload.request), Some(workload)),
                     Err(errors) => {
-                        let mut refused = line.row(variant, &whole(&asked, &variant.first), None);
+                        let mut refused = line.row(variant, &whole(&asked, &variant.first));
                         refused.reason = errors.first().map(|error| error.code.to_owned());
                         (refused, None)
                     }
@@ -414,8 +414,7 @@ impl<'a> Line<'a> {
     }
 
     /// A row with what is the same on every device.
-    fn row(&self, variant: &Variant, request: &Request, workload: Option<&Workload>) -> SweepRow {
-        let needs = workload.map_or_else(Vec::new, Workload::needs);
+    fn row(&self, variant: &Variant, request: &Request) -> SweepRow {
         SweepRow {
             model: self.model.id.clone(),
             deployment: self.example.id.clone(),
@@ -430,7 +429,7 @@ impl<'a> Line<'a> {
             encoding_bytes: None,
             denoising_bytes: None,
             decoding_bytes: None,
-            host_bytes: needs.iter().filter_map(|need| need.need.map(|(_, host)| host.pinned_bytes + host.pageable_bytes)).max(),
+            host_bytes: None,
             budget_bytes: None,
             margin_bytes: None,
             reason: None,
@@ -447,6 +446,7 @@ fn fill(row: &mut SweepRow, workload: &Workload, budget: &Budget) {
     row.denoising_bytes = peak(StageName::Denoising);
     row.decoding_bytes = peak(StageName::Decoding);
     row.margin_bytes = summary.margin_bytes;
+    row.host_bytes = workload.host_bytes(budget);
     let reason = || workload.unknown.first().or(budget.reasons.first()).map(|reason| reason.code.clone());
     row.reason = (summary.status == Verdict::Unknown).then(reason).flatten();
 }

@@ -109,6 +109,9 @@ pub struct Plan {
     /// How long it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Forecast>,
+    /// Why there is no figure for what the forecast lacks, or no forecast at all.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unforecast: Vec<crate::estimate::Reason>,
     /// Why each of the above, what the passes decide for themselves apart.
     pub decisions: Vec<Decision>,
     /// Remarks that decide nothing.

@@ -308,17 +308,17 @@ impl PriceArgs {
     }
 }
 
-/// How long a workload takes on a device, and what that costs where its price is known. A partition's rates are not those of the
+/// How long a workload takes with what a device offers, and what that costs where its price is known. A partition's rates are not those of the
 /// whole device, and are not known.
 pub(crate) fn timed(
-    workload: &Workload,
+    (workload, budget): (&Workload, &Budget),
     (model, example, rules): (&Model, &Example, &RulesFile),
     device: &DeviceSpec,
     partition: Option<&str>,
     prices: &BTreeMap<String, Price>,
 ) -> TimeForecast {
     let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
-    let mut forecast = workload.forecast(model, example, part.as_ref().unwrap_or(&device.rates), rules);
+    let mut forecast = workload.forecast(budget, model, example, part.as_ref().unwrap_or(&device.rates), rules);
     let price = prices.get(&device.id).filter(|_| partition.is_none());
     forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
     forecast

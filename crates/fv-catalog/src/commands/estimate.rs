@@ -148,7 +148,7 @@ impl Asked {
         bounded(&estimate)?;
         if let Some(device) = &self.place.device {
             let about = (&self.model, self.example(), &self.rules);
-            estimate.forecast = Some(timed(workload, about, device, self.place.asked.partition.as_deref(), &BTreeMap::new()));
+            estimate.forecast = Some(timed((workload, budget), about, device, self.place.asked.partition.as_deref(), &BTreeMap::new()));
         }
         Ok(estimate)
     }
@@ -311,7 +311,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
                     let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
                     place::check_device(&mut budget, device, &workload.settings);
                     let mut estimate = workload.estimate(Some(&device.id), &budget);
-                    estimate.forecast = Some(timed(workload, (model, example, &rules), device, partition, &prices));
+                    estimate.forecast = Some(timed((workload, &budget), (model, example, &rules), device, partition, &prices));
                     bounded(&estimate)?;
                     query.hardware = Some(device.id.clone());
                     query.partition = partition.map(str::to_owned);

@@ -303,7 +303,7 @@ fn rows(
             margin_bytes: summary.margin_bytes,
             host: estimate.host,
             reasons: estimate.reasons,
-            time: timed(&workload, (model, example, rules), device, limits.partition.as_deref(), prices).summary(),
+            time: timed((&workload, &budget), (model, example, rules), device, limits.partition.as_deref(), prices).summary(),
         });
     }
     Ok(found)

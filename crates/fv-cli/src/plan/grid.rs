@@ -6,7 +6,10 @@ use fv_estimate::{
     planner::{Outcome, freevideo::Question},
     render::{self, Names},
 };
-use fv_spec::plan::{OperatingSystem, PlanRequest};
+use fv_spec::{
+    estimate::Reason,
+    plan::{OperatingSystem, PlanRequest},
+};
 
 use super::{
     Session, answered,
@@ -37,7 +40,8 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
     let mut question = Question { request, machine, capacity_trial, demonstrated_host_bytes: None };
     let rules = session.store.rules()?;
     let mut seen: Option<PlanRequest> = None;
-    let cells = Grid::new(axes, |vram, ram| {
+    let mut unforecast: Vec<Reason> = Vec::new();
+    let mut cells = Grid::new(axes, |vram, ram| {
         let pools = [(&mut question.machine.vram, vram), (&mut question.machine.host, ram)];
         for (pool, bytes) in pools {
             if let Some(pool) = pool {
@@ -54,8 +58,21 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
                 Outcome::Unplanned(unplanned) => unplanned.request.clone(),
             });
         }
+        if let Outcome::Planned(plan) = &outcome {
+            for reason in &plan.unforecast {
+                if !unforecast.contains(reason) {
+                    unforecast.push(reason.clone());
+                }
+            }
+        }
         cell(outcome)
     })?;
+    cells.unforecast = unforecast;
+    // A file has no place for it. Of a card that nobody named nothing was expected.
+    if arguments.format != GridFormat::Table && name.is_some() && !cells.unforecast.is_empty() {
+        let why: Vec<&str> = cells.unforecast.iter().map(|reason| reason.message.as_str()).collect();
+        writeln!(session.err, "note: not every time has a figure: {}", why.join("; "))?;
+    }
     let names = Names { model: &model, device: name.as_deref() };
     let about = seen.map_or(String::new(), |request| about(&question, &request, &names));
     let text = match arguments.format {

@@ -18,7 +18,7 @@ use std::{fmt, io::Write, path::Path};
 
 use fv_data::Store;
 use fv_estimate::{
-    forecast::{rates::Rates, request::of_plan},
+    forecast::{rates::Rates, request::time},
     planner::{
         Outcome,
         freevideo::{Planner, Question},
@@ -129,7 +129,7 @@ fn one(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), Stop>
 fn answered(planner: &Planner, question: &Question, rates: &Rates, rules: &RulesFile) -> Result<Outcome, Stop> {
     let mut outcome = planner.plan(question).map_err(Stop::wrong)?;
     if let Outcome::Planned(plan) = &mut outcome {
-        plan.forecast = of_plan(plan, rates, rules);
+        time(plan, rates, rules);
     }
     Ok(outcome)
 }

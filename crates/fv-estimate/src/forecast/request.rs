@@ -10,7 +10,7 @@ use super::coefficients::Coefficients;
 use super::freevideo::{BLOCKS, Law, PREFIX, Rows, Step, StepRates, disk, is_hopper, real, step};
 use super::interval::Seconds;
 use super::rates::{GIGA, Rates, TERA, used};
-use super::workload::sum;
+use super::workload::{sum, unknown};
 use crate::minimax_h3::geometry::{audio_latents, latent_frames};
 use fv_spec::authored::{Accumulate, Dtype};
 
@@ -368,9 +368,23 @@ pub fn tflop(operations: u128) -> f64 {
     real(digits) / TERA
 }
 
-/// The forecast of a plan in the plan's own form. Nothing where there is no figure for sampling.
-pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> Option<planned::Forecast> {
-    let answer = forecast(&Request::of(plan)?, rates, rules);
+/// How long a plan takes. Estimates show this, and plans carry it.
+pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> TimeForecast {
+    match Request::of(plan) {
+        Some(request) => forecast(&request, rates, rules),
+        None => unknown(Reason::new("uncovered-model", format!("no law of time covers plans of {}", plan.model))),
+    }
+}
+
+/// Writes into a plan how long it takes, and why where there is no figure.
+pub fn time(plan: &mut Plan, rates: &Rates, rules: &RulesFile) {
+    let answer = of_plan(plan, rates, rules);
+    plan.forecast = in_plan(&answer);
+    plan.unforecast = answer.unknown;
+}
+
+/// A forecast in a plan's own form. Nothing where there is no figure for sampling.
+fn in_plan(answer: &TimeForecast) -> Option<planned::Forecast> {
     let sampling = answer.stages.iter().find(|stage| stage.name == StageName::Denoising)?;
     let interval =
         |time: fv_spec::forecast::TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };

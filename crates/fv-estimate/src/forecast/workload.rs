@@ -4,7 +4,7 @@ use fv_spec::authored::{Dtype, Role, Runtime};
 use fv_spec::compiled::{Example, ExpandedComponent, Model, RulesFile};
 use fv_spec::estimate::{Reason, StageName};
 use fv_spec::forecast::{PassTime, StageTime, TimeForecast, TimeInterval, UsedRate};
-use fv_spec::plan::{AttentionBackend, GemmPath};
+use fv_spec::plan::{AttentionBackend, GemmPath, Precision};
 use fv_spec::request::Request;
 
 use super::coefficients::Coefficients;
@@ -15,6 +15,7 @@ use super::request::{Request as Plan, forecast as planned, rows, tflop};
 use super::roofline::{Kind, Law, PREFIX, pass, seconds};
 use crate::family;
 use crate::modules::standalone::{Asked, Why};
+use crate::planner::freevideo::cached_precision;
 use crate::settings::{Attention, Guidance, Placement, Settings};
 use crate::storage::Storage;
 
@@ -34,6 +35,8 @@ pub struct Question<'a> {
     pub settings: &'a Settings,
     /// The request.
     pub request: &'a Request,
+    /// Whether the device is a `GeForce` card. `None`: nobody says.
+    pub geforce: Option<bool>,
     /// Fitted coefficients.
     pub rules: &'a RulesFile,
 }
@@ -44,19 +47,21 @@ impl Question<'_> {
         match self.settings.runtime {
             Runtime::FreeVideo => self.freevideo(rates),
             Runtime::Diffusers | Runtime::FastVideo => self.counted(rates),
-            Runtime::FvRun => unknown("uncovered-runtime", "no law of time covers fv-run"),
+            Runtime::FvRun => unknown(Reason::new("uncovered-runtime", "no law of time covers fv-run")),
         }
     }
 
     /// `FreeVideo` without a plan: the settings say what the deployment says, and the rest is assumed.
     fn freevideo(&self, rates: &Rates) -> TimeForecast {
         if self.model.memory_rules != "minimax_h3" {
-            return unknown("uncovered-model", "the law of FreeVideo's times covers MiniMax H3 alone");
+            return unknown(Reason::new("uncovered-model", "the law of FreeVideo's times covers MiniMax H3 alone"));
         }
         let Request { height, width, num_frames, text_tokens, num_inference_steps, .. } = *self.request;
         let value = |name: &str| self.settings.reported.iter().find(|setting| setting.key == name).map(|setting| &setting.value);
         let number = |name: &str| value(name).and_then(serde_json::Value::as_u64);
-        let int8 = value("precision").and_then(serde_json::Value::as_str) == Some("int8");
+        let given = value("precision").and_then(serde_json::Value::as_str).and_then(Precision::parse);
+        let usual = || cached_precision(rates.capability.as_deref()?, self.geforce);
+        let int8 = given.or_else(usual) == Some(Precision::Int8);
         let step = Step {
             rows: rows(height, width, num_frames, text_tokens),
             head_group: number("head_chunk").unwrap_or(4),
@@ -85,7 +90,7 @@ impl Question<'_> {
     fn counted(&self, rates: &Rates) -> TimeForecast {
         let mut answer = TimeForecast::default();
         if self.settings.gpu_count > 1 {
-            return unknown("several-devices", "no law of time covers several devices");
+            return unknown(Reason::new("several-devices", "no law of time covers several devices"));
         }
         match self.step(rates, &mut answer) {
             Ok(()) => {}
@@ -256,9 +261,10 @@ fn add_rates(answer: &mut TimeForecast, rates: Vec<UsedRate>) {
     }
 }
 
-fn unknown(code: &str, text: &str) -> TimeForecast {
+/// No time at all, and why.
+pub fn unknown(reason: Reason) -> TimeForecast {
     let leaves_out = StageName::ALL.into_iter().map(|name| name.word().to_owned()).collect();
-    TimeForecast { unknown: vec![Reason::new(code, text)], leaves_out, ..TimeForecast::default() }
+    TimeForecast { unknown: vec![reason], leaves_out, ..TimeForecast::default() }
 }
 
 /// Times after each other.

@@ -1,19 +1,20 @@
-//! The verdict of `FreeVideo`'s own planner on a device whose memory and host memory are known.
+//! The answer of `FreeVideo`'s own planner on a device whose memory and host memory are known.
 //!
 //! An estimate says nothing of the operating system, on which the planner's rules depend. So both that it has rules for are asked: where
-//! they agree that is the verdict, and where they do not it stays unknown, with what each says.
+//! they agree that is the verdict, and where they do not it stays unknown, with what each says. The figures that are shown are those of
+//! Linux, as the planner assumes where nobody says; the ends of peaks are those of both.
 
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model};
-use fv_spec::estimate::{Provenance, Reason, StageName, Tier, Verdict};
+use fv_spec::estimate::{Buffer, BufferKind, HostBytes, Interval, Provenance, Reason, StageName, Tier, Verdict};
 use fv_spec::plan::budget::Resource;
 use fv_spec::plan::refusal::Refusal;
-use fv_spec::plan::{Fit, OperatingSystem, Plan, Precision, Source, Sourced};
+use fv_spec::plan::{Fit, OperatingSystem, Plan, Precision, Role, Source, Sourced};
 use fv_spec::request::Request;
 
 use crate::budget::Budget;
 use crate::error::gib;
-use crate::family::{ByPlan, Planned};
+use crate::family::{ByPlan, Planned, PlannedStage};
 use crate::planner::Outcome;
 use crate::planner::freevideo::{Asked, Machine, Planner, Pool, Question};
 use crate::settings::Settings;
@@ -24,7 +25,8 @@ use crate::verdict::{Short, ShortTier};
 struct Policy {
     planner: Planner,
     request: Asked,
-    precision: Precision,
+    /// The format of the cached weights, where the deployment says; else the card decides.
+    precision: Option<Precision>,
 }
 
 /// The planner of a deployment. `None` for other runtimes, where settings stand for a plan's choices, and for what the estimate knows too
@@ -35,7 +37,10 @@ pub fn by_plan(model: &Model, example: &Example, settings: &Settings, request: &
         return None;
     }
     let pipeline = example.base_config.get("generator")?.get("pipeline")?;
-    let precision = Precision::parse(pipeline.get("precision")?.as_str()?)?;
+    let precision = match pipeline.get("precision") {
+        Some(precision) => Some(Precision::parse(precision.as_str()?)?),
+        None => None,
+    };
     if pipeline.get("two_pass")?.as_bool()? {
         return None;
     }
@@ -44,6 +49,7 @@ pub fn by_plan(model: &Model, example: &Example, settings: &Settings, request: &
         height: Some(request.height),
         frames: Some(request.num_frames),
         steps: Some(request.num_inference_steps),
+        text_tokens: Some(request.text_tokens.into()),
         ..Asked::default()
     };
     Some(Box::new(Policy { planner: Planner::new(model).ok()?, request: asked, precision }))
@@ -56,8 +62,8 @@ enum Answer {
 }
 
 impl ByPlan for Policy {
-    fn verdict(&self, budget: &Budget) -> Option<Planned> {
-        let capability = capability(&budget.fixed.class)?;
+    fn planned(&self, budget: &Budget) -> Option<Planned> {
+        let capability = budget.compute_capability.as_ref()?;
         let (vram, host) = (budget.budget_bytes?, budget.host_bytes?);
         if budget.unified || !budget.reasons.is_empty() {
             return None;
@@ -65,7 +71,8 @@ impl ByPlan for Policy {
         let answer = |os| {
             let machine = Machine {
                 compute_capability: Some(Sourced { value: capability.clone(), source: Source::Catalog }),
-                precision: Some(Sourced::given(self.precision)),
+                geforce: budget.geforce.map(|value| Sourced { value, source: Source::Catalog }),
+                precision: self.precision.map(Sourced::given),
                 vram: Some(Pool::given(vram)),
                 host: Some(Pool::given(host)),
                 ..Machine::new(Sourced::assumed(os))
@@ -77,35 +84,89 @@ impl ByPlan for Policy {
                 Outcome::Unplanned(_) => None,
             }
         };
-        Some(together(&answer(OperatingSystem::Linux)?, &answer(OperatingSystem::Windows)?))
+        Some(together(answer(OperatingSystem::Linux)?, &answer(OperatingSystem::Windows)?))
     }
 }
 
-/// The compute capability of a class of devices such as `sm89`.
-fn capability(class: &str) -> Option<String> {
-    let digits = class.strip_prefix("sm").filter(|digits| digits.len() > 1 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let (major, minor) = digits.split_at(digits.len() - 1);
-    Some(format!("{major}.{minor}"))
-}
-
 /// What both systems say together.
-fn together(linux: &Answer, windows: &Answer) -> Planned {
-    let message = format!("FreeVideo's planner: {} on Linux, {} on Windows", words(linux), words(windows));
-    let (status, code) = match (linux, windows) {
+fn together(linux: Answer, windows: &Answer) -> Planned {
+    let message = format!("FreeVideo's planner: {} on Linux, {} on Windows", words(&linux), words(windows));
+    let (status, code) = match (&linux, windows) {
         (Answer::Plan(a), Answer::Plan(b)) if a.fit == Fit::Fits && b.fit == Fit::Fits => (Verdict::Fits, "planned"),
         (Answer::Plan(_), Answer::Plan(_)) => (Verdict::Uncertain, "planned"),
         (Answer::Refusal(_), Answer::Refusal(_)) => (Verdict::DoesNotFit, "refused-by-planner"),
         _ => (Verdict::Unknown, "planned-on-one-system"),
     };
-    let peak_bytes = match (linux, windows) {
-        (Answer::Plan(a), Answer::Plan(b)) => peak(a).max(peak(b)),
-        _ => None,
-    };
-    let short = match (linux, windows) {
+    let short = match (&linux, windows) {
         (Answer::Refusal(a), Answer::Refusal(b)) => least(a, b),
         _ => None,
     };
-    Planned { status, reason: Reason::new(code, message), short, peak_bytes }
+    let reason = Reason::new(code, message);
+    let other = if let Answer::Plan(plan) = windows { Some(&**plan) } else { None };
+    match linux {
+        Answer::Plan(plan) => Planned { status, reason, short, stages: stages(&plan, other), note: note(&plan), plan: Some(plan) },
+        Answer::Refusal(_) => Planned { status, reason, short, stages: Vec::new(), note: None, plan: None },
+    }
+}
+
+/// Which plan it is that is shown.
+fn note(plan: &Plan) -> Option<String> {
+    let placement = plan.placements.first()?;
+    let compute = plan.passes.first()?.compute.first()?;
+    let staged = if compute.residual_on_host { ", activations on the host" } else { "" };
+    Some(format!(
+        "peaks and times are those of FreeVideo's plan for Linux, in one pass: {} of {} blocks on the device, groups of {} heads{staged}; \
+         `plan` says why",
+        placement.count(Tier::Device),
+        placement.block_count,
+        compute.head_group
+    ))
+}
+
+/// What a plan says of the stages that it has a peak for; `other` is the plan for the other system.
+fn stages(plan: &Plan, other: Option<&Plan>) -> Vec<PlannedStage> {
+    let of = |name: StageName, component: Role| {
+        let largest = plan.peaks.iter().filter(|peak| peak.stage == name && peak.tier == Tier::Device).max_by_key(|peak| peak.bytes)?;
+        let value = largest.bytes;
+        let there = other.and_then(|other| peak(other, name, Tier::Device)).unwrap_or(value);
+        let placement = plan.placements.iter().find(|placement| placement.component == component);
+        let resident = placement.map_or(0, |placement| placement.count(Tier::Device));
+        let block_bytes = placement.map_or(0, |placement| placement.block_bytes);
+        let weights = (resident * block_bytes).min(value);
+        let rule = |code: &str| format!("minimax_h3.freevideo.{code}");
+        let buffer = |name: &str, kind, bytes, count: u64, formula, rule| Buffer {
+            name: name.to_owned(),
+            kind,
+            tier: Tier::Device,
+            bytes,
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            formula,
+            rule,
+        };
+        let mut buffers = vec![
+            buffer("resident blocks", BufferKind::Weights, weights, resident, format!("{block_bytes} B a block"), rule("placement")),
+            buffer(
+                "working set",
+                BufferKind::Activation,
+                value - weights,
+                1,
+                format!("the peak less these blocks; {}", largest.basis.meaning()),
+                rule(largest.basis.word()),
+            ),
+        ];
+        buffers.retain(|buffer| buffer.bytes > 0);
+        buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.bytes));
+        let held = |tier| peak(plan, name, tier).unwrap_or(0);
+        let disk_bytes = placement.map_or(0, |placement| placement.count(Tier::Disk) * block_bytes);
+        let host = HostBytes { pinned_bytes: held(Tier::Pinned), pageable_bytes: held(Tier::Pageable), disk_bytes };
+        Some(PlannedStage { name, device: Interval { low: value.min(there), value, high: value.max(there) }, host, buffers })
+    };
+    [of(StageName::Denoising, Role::Transformer), of(StageName::Decoding, Role::Vae)].into_iter().flatten().collect()
+}
+
+/// The largest predicted peak of a stage in one tier.
+fn peak(plan: &Plan, stage: StageName, tier: Tier) -> Option<u64> {
+    plan.peaks.iter().filter(|peak| peak.stage == stage && peak.tier == tier).map(|peak| peak.bytes).max()
 }
 
 fn words(answer: &Answer) -> String {
@@ -123,11 +184,6 @@ fn words(answer: &Answer) -> String {
             format!("refused for want of {}", refusal.shortfalls.iter().map(short).collect::<Vec<_>>().join(" and "))
         }
     }
-}
-
-/// The largest predicted peak of the device.
-fn peak(plan: &Plan) -> Option<u64> {
-    plan.peaks.iter().filter(|peak| peak.tier == Tier::Device).map(|peak| peak.bytes).max()
 }
 
 /// What is missing at least, whichever system it is: of device memory where that is short.
@@ -196,12 +252,5 @@ mod tests {
         let set = vec![("resident_blocks".to_owned(), json!(8))];
         let chosen = Overrides { set: set.into_iter().collect(), ..Overrides::default() };
         assert_eq!(estimate(24.0, Some(64.0), &chosen, 243).0, Verdict::Unknown);
-    }
-
-    #[test]
-    fn a_class_names_its_compute_capability() {
-        for (class, found) in [("sm89", Some("8.9")), ("sm120", Some("12.0")), ("cuda", None), ("sm", None), ("sm9a", None)] {
-            assert_eq!(capability(class).as_deref(), found, "{class}");
-        }
     }
 }

@@ -31,6 +31,7 @@ pub fn id(plan: &Plan) -> String {
     let mut decisive = plan.clone();
     decisive.id = String::new();
     decisive.forecast = None;
+    decisive.unforecast = Vec::new();
     decisive.plan_revisions = Vec::new();
     for budget in &mut decisive.budgets {
         let amounts = [Some(&mut budget.free), budget.total.as_mut(), budget.cap.as_mut(), budget.cgroup_limit.as_mut()];

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::plan::unforecast;
 use super::text::{Line, Text, Tone};
 use super::words::{decimal, plural};
 use super::{Names, bounded};
@@ -64,7 +65,8 @@ pub fn grid(grid: &Grid, names: &Names<'_>, about: &str, width: usize) -> Text {
         table(&mut text, grid, "seconds a step  x does not fit", false, width, &|cell| (tone(cell), step(cell)));
     } else {
         text.blank();
-        text.line(Line::new().add(Tone::Strong, "seconds a step").quiet("  there is no forecast for this engine on this device"));
+        let why = unforecast(&grid.unforecast).unwrap_or_else(|| "there is no forecast for this engine on this device".to_owned());
+        text.wrapped(Line::new().add(Tone::Strong, "seconds a step").quiet("  "), Line::new().quiet(&format!("none: {why}")), width);
     }
     text
 }

@@ -1,5 +1,6 @@
 //! A plan: what it does, what it may use, where blocks live, how full memory gets, why, and how long it takes.
 
+use fv_spec::estimate::Reason;
 use fv_spec::family::ComponentType;
 use fv_spec::plan::{
     BlockCache, Compute, Decoder, Encoder, EncoderProcess, Fit, Pass, Peak, Placement, Plan, StageName, SystemFacts, Tier, TwoPass,
@@ -28,7 +29,7 @@ pub fn plan(plan: &Plan, names: &Names<'_>, width: usize) -> Text {
     timeline(&mut text, plan, width);
     computing(&mut text, plan, width);
     decisions::all(&mut text, plan, width);
-    forecast(&mut text, plan.forecast.as_ref(), width);
+    forecast(&mut text, plan, width);
     revisions(&mut text, plan, width);
     list(&mut text, "assumptions and remarks", &plan.notes, width);
     text
@@ -478,11 +479,11 @@ fn decoder_words(decoder: &Decoder) -> String {
     words.join(", ")
 }
 
-fn forecast(text: &mut Text, forecast: Option<&Forecast>, width: usize) {
+fn forecast(text: &mut Text, plan: &Plan, width: usize) {
     text.blank();
-    let Some(forecast) = forecast else {
-        let words = "  none: there are no figures for this engine on this device";
-        text.line(Line::new().add(Tone::Strong, "time").quiet(words));
+    let Some(forecast) = &plan.forecast else {
+        let why = unforecast(&plan.unforecast).unwrap_or_else(|| "there are no figures for this engine on this device".to_owned());
+        text.wrapped(Line::new().add(Tone::Strong, "time").quiet("  "), Line::new().quiet(&format!("none: {why}")), width);
         return;
     };
     let coverage = match forecast.coverage {
@@ -503,9 +504,18 @@ fn forecast(text: &mut Text, forecast: Option<&Forecast>, width: usize) {
         Some(request) => row("start to end", &interval(request)),
         None => row("start to end", "not every stage has a figure"),
     }
+    if let Some(why) = unforecast(&plan.unforecast) {
+        row("unknown", &why);
+    }
     for note in &forecast.notes {
         text.item(Line::new().plain(note), width);
     }
+}
+
+/// What a forecast lacks, in a line.
+pub(super) fn unforecast(reasons: &[Reason]) -> Option<String> {
+    let messages: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 fn revisions(text: &mut Text, plan: &Plan, width: usize) {

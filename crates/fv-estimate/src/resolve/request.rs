@@ -50,6 +50,10 @@ impl Defaults {
                 Self::new([720, 1280, 81], 16.0, 50, 5.0, 512)
             }
             "wan" => Self::new([480, 832, 81], 16.0, 50, 3.0, 512),
+            // What FreeVideo counts with where nobody says how long the text is.
+            "minimax_h3" if context.example.runtime == Runtime::FreeVideo => {
+                Self::new([768, 1344, 243], 24.0, 8, 1.0, crate::planner::freevideo::TEXT_TOKENS)
+            }
             "minimax_h3" => Self::new([768, 1344, 124], 24.0, 50, 1.0, 1024),
             "hunyuan_video" => Self::new([720, 1280, 125], 24.0, 50, 1.0, 256),
             "hunyuan_video_15" => Self::new([480, 848, 121], 24.0, 50, 6.0, 1000),

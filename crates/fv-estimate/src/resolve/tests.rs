@@ -147,7 +147,7 @@ fn every_wan_deployment_is_known() {
 fn other_runtimes_are_not_resolved() {
     let (settings, request) = ask().of("minimax-h3", "freevideo").unwrap();
     assert_eq!(settings.unknown[0].code, "uncovered-runtime");
-    assert_eq!((request.height, request.num_frames, request.text_tokens), (768, 243, 1024));
+    assert_eq!((request.height, request.num_frames, request.text_tokens), (768, 243, 367));
 }
 
 #[test]

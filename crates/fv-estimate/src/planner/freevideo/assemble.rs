@@ -59,6 +59,7 @@ pub(super) fn plan(planner: &Planner, resolved: &Resolved, passes: &[Decision<'_
         peaks: figures.iter().map(Figure::peak).collect(),
         arena: None,
         forecast: None,
+        unforecast: Vec::new(),
         decisions: Vec::new(),
         notes: resolved.notes.clone(),
         plan_revisions: Vec::new(),

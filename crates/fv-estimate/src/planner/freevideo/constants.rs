@@ -114,7 +114,7 @@ pub(super) const USUAL_REFINE_STEPS: u32 = 3;
 /// The usual canvas and length.
 pub(super) const USUAL: [u32; 3] = [1344, 768, 243];
 /// Text rows where nobody says how many.
-pub(super) const TEXT_TOKENS: u64 = 367;
+pub const TEXT_TOKENS: u32 = 367;
 
 /// Two passes: sides from which each is halved, the least of a smaller canvas, and the step of sizes, in pixels.
 pub(super) const HALVED_FROM: u32 = 512;

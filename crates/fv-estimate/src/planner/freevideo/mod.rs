@@ -28,8 +28,8 @@ pub(super) mod two_pass;
 pub mod vae;
 
 pub use compute::BACKENDS;
-pub use constants::{BLOCK, NEEDS, ROWS};
-pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked, is_geforce};
+pub use constants::{BLOCK, NEEDS, ROWS, TEXT_TOKENS};
+pub use question::{Asked, AttentionAsked, Machine, Planner, Pool, Question, Task, TwoPassAsked, cached_precision, is_geforce};
 
 use fv_spec::plan::refusal::{Refusal, Unplanned};
 use fv_spec::plan::{OperatingSystem, PolicyName, Runtime, VERSION};

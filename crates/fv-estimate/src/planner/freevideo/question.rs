@@ -424,7 +424,7 @@ impl Planner {
             task: asked.task.word().to_owned(),
             reference_video_tokens: asked.reference_video_tokens,
             reference_audio_tokens: asked.reference_audio_tokens,
-            text_tokens: asked.text_tokens.map_or(Sourced::assumed(TEXT_TOKENS), Sourced::given),
+            text_tokens: asked.text_tokens.map_or(Sourced::assumed(TEXT_TOKENS.into()), Sourced::given),
             adapter: asked.adapter,
         };
         (Some(request), two_pass)
@@ -488,6 +488,17 @@ pub fn usual_precision(architecture: Architecture, geforce: bool) -> Precision {
     }
 }
 
+/// The same of a compute capability, where `geforce` may not be known. `None` where the policy covers no such card.
+pub fn cached_precision(capability: &str, geforce: Option<bool>) -> Option<Precision> {
+    let architecture = architecture_of(capability).ok()?;
+    Some(usual_precision(architecture, geforce.unwrap_or(sold_as_geforce(architecture))))
+}
+
+/// Cards that exist in both forms are taken for the consumer's where nothing else is known.
+fn sold_as_geforce(architecture: Architecture) -> bool {
+    matches!(architecture, Architecture::Ada | Architecture::BlackwellRtx)
+}
+
 fn system(machine: &Machine, errors: &mut Vec<InputError>) -> Option<SystemFacts> {
     let before = errors.len();
     let derived = machine.compute_capability.as_ref().and_then(|capability| match architecture_of(&capability.value) {
@@ -518,8 +529,7 @@ fn system(machine: &Machine, errors: &mut Vec<InputError>) -> Option<SystemFacts
         let message = format!("the architecture {} does not go with {}", architecture.value.word(), machine.os.value.word());
         errors.push(InputError::new("conflict", message));
     }
-    // Cards that exist in both forms are taken for the consumer's where nothing else is known.
-    let both = matches!(architecture.value, Architecture::Ada | Architecture::BlackwellRtx);
+    let both = sold_as_geforce(architecture.value);
     let geforce = machine.geforce.or_else(|| {
         let named = machine.device.as_deref().map(is_geforce);
         both.then(|| Sourced::assumed(named.unwrap_or(true)))
