@@ -311,9 +311,9 @@ impl Workload {
         }
         notes.extend(budget.notes.iter().cloned());
         let mut coverage = self.coverage.clone();
-        if planned.is_some() {
+        if let Some(planned) = &planned {
             // What is derived is not shown, and neither how far it reaches.
-            coverage.extrapolated.clear();
+            coverage.extrapolated.clone_from(&planned.extrapolated);
         }
         if budget.fixed.extrapolated && self.evaluated.is_some() && planned.is_none() {
             coverage.extrapolated.push(format!("fixed cost of {}: {}", budget.fixed.class, budget.fixed.source));

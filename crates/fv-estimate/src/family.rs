@@ -47,6 +47,8 @@ pub struct Planned {
     pub plan: Option<Box<Plan>>,
     /// Stages that the plan has a peak for, in order.
     pub stages: Vec<PlannedStage>,
+    /// What the plan's figures reach beyond what was measured.
+    pub extrapolated: Vec<String>,
     /// For the reader: which plan it is.
     pub note: Option<String>,
 }

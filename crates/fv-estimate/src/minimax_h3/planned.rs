@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::error::gib;
 use crate::family::{ByPlan, Planned, PlannedStage};
 use crate::planner::Outcome;
-use crate::planner::freevideo::{Asked, Machine, Planner, Pool, Question};
+use crate::planner::freevideo::{Asked, Machine, Planner, Pool, Question, ROWS};
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
 
@@ -103,10 +103,18 @@ fn together(linux: Answer, windows: &Answer) -> Planned {
     };
     let reason = Reason::new(code, message);
     let other = if let Answer::Plan(plan) = windows { Some(&**plan) } else { None };
-    match linux {
-        Answer::Plan(plan) => Planned { status, reason, short, stages: stages(&plan, other), note: note(&plan), plan: Some(plan) },
-        Answer::Refusal(_) => Planned { status, reason, short, stages: Vec::new(), note: None, plan: None },
-    }
+    let Answer::Plan(plan) = linux else {
+        return Planned { status, reason, short, plan: None, stages: Vec::new(), extrapolated: Vec::new(), note: None };
+    };
+    let (stages, extrapolated, note) = (stages(&plan, other), extrapolated(&plan), note(&plan));
+    Planned { status, reason, short, plan: Some(plan), stages, extrapolated, note }
+}
+
+/// Whether working sets were measured at so many rows.
+fn extrapolated(plan: &Plan) -> Vec<String> {
+    let [least, _, most] = ROWS.map(i64::unsigned_abs);
+    let beyond = plan.passes.iter().filter(|pass| !(least..=most).contains(&pass.video_tokens));
+    beyond.map(|pass| format!("rows {} (FreeVideo's table: {least} to {most})", pass.video_tokens)).collect()
 }
 
 /// Which plan it is that is shown.
