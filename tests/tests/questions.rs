@@ -442,8 +442,10 @@ fn the_cheapest_change_is_the_fastest_of_its_effect() {
             let overrides = Overrides { set, env, ..Overrides::default() };
             let request = change.request.as_ref().map_or_else(PartialRequest::default, exactly);
             let workload = Workload::evaluate(model, example, &request, &overrides, &CATALOG.rules, false).expect("legal");
-            let rates = DeviceSpec::from(CATALOG.device(card).expect("in the catalog")).rates;
-            assert_eq!(workload.forecast(model, example, &rates, &CATALOG.rules).request, change.time);
+            let device = DeviceSpec::from(CATALOG.device(card).expect("in the catalog"));
+            let (asked, rates) = (Asked { host_gb: Some(128.0), ..Asked::default() }, device.rates.clone());
+            let budget = place::offer(Some(&device), &asked, example.runtime, &CATALOG.rules).expect("a budget");
+            assert_eq!(workload.forecast(&budget, model, example, &rates, &CATALOG.rules).request, change.time);
         }
     }
     assert!(several > 0, "more than one change of an effect, or nothing is compared");

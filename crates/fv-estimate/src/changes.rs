@@ -13,6 +13,7 @@ use fv_spec::questions::{Change, Clip, OutputEffect, SetTo};
 use fv_spec::request::{PartialRequest, Request};
 use serde_json::{Value, json};
 
+use crate::budget::Budget;
 use crate::error::InputError;
 use crate::estimate::Workload;
 use crate::largest::extents;
@@ -128,16 +129,17 @@ fn key(change: &Change) -> (OutputEffect, u64, u64, usize, &[String]) {
 }
 
 /// How long a workload takes on the device, apart from what no law covers. A partition's rates are not known.
-fn time(question: &Question<'_>, workload: &Workload) -> Option<TimeInterval> {
+fn time(question: &Question<'_>, workload: &Workload, budget: &Budget) -> Option<TimeInterval> {
     let device = question.device.filter(|_| question.asked.partition.is_none())?;
-    workload.forecast(question.model, question.example, &device.rates, question.rules).request
+    workload.forecast(budget, question.model, question.example, &device.rates, question.rules).request
 }
 
 /// A question with other overrides, if that fits.
 fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload, Change)> {
     // A conflict or a value that is not allowed is no way to go.
     let workload = question.evaluate(request, false).ok()?;
-    let summary = workload.summary(&question.budget(&workload.settings).ok()?);
+    let budget = question.budget(&workload.settings).ok()?;
+    let summary = workload.summary(&budget);
     if summary.status != Verdict::Fits {
         return None;
     }
@@ -149,7 +151,7 @@ fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload,
         environment: Vec::new(),
         request: None,
         output_effect: OutputEffect::None,
-        time: time(question, &workload),
+        time: time(question, &workload, &budget),
         moved_bytes: moved_bytes(question, &workload.settings, &workload.request),
         status: summary.status,
         device_peak: device_peak(&summary),
