@@ -19,7 +19,7 @@ fn the_demanded_limits_hold() {
     let missed: Vec<_> = ACCURACY.limits().into_iter().filter(|limit| !limit.holds).collect();
     assert!(missed.is_empty(), "{missed:?}");
     let families: Vec<&str> = ACCURACY.families().collect();
-    assert_eq!(ACCURACY.limits().len(), 3 * families.len() + 4);
+    assert_eq!(ACCURACY.limits().len(), 3 * families.len() + 5);
     for family in families {
         let allocated = ACCURACY.errors(|row| row.derived.family == family, Judged::allocated);
         assert!(allocated.median <= 0.06 && allocated.worst() <= 0.15 && allocated.worst_under >= -0.03, "{family} {allocated:?}");
@@ -29,6 +29,17 @@ fn the_demanded_limits_hold() {
     assert!(ACCURACY.errors(wan, Judged::reserved).median <= 0.08);
     let left_out = &ACCURACY.recorded.as_ref().expect("recorded").left_out;
     assert!(left_out.share() >= 0.95 && left_out.worst_under() >= -0.05, "{left_out:?}");
+}
+
+/// Each row of FastVideo's notes that is compared is within what is demanded of three of them.
+#[test]
+fn the_notes_of_h3_with_fastvideo_hold() {
+    let published = &ACCURACY.recorded.as_ref().expect("recorded").published;
+    let rows: Vec<_> =
+        published.iter().filter(|row| row.file == "fasth3_rtx4090.csv" && row.metric == "request torch_peak_allocated").collect();
+    let errors: Vec<f64> = rows.iter().filter_map(|row| Some(fv_catalog::accuracy::error(row.value?, row.bytes?))).collect();
+    assert_eq!(errors.len(), 6, "{rows:?}");
+    assert!(errors.iter().all(|error| error.abs() <= 0.08), "{errors:?}");
 }
 
 fn wan(row: &Judged) -> bool {
@@ -99,8 +110,7 @@ fn published_rows_are_all_listed() {
 
 #[test]
 fn the_page_and_the_fit_are_current() {
-    assert!(ACCURACY.fit_is_current(), "run `fv-catalog accuracy --fit`, then `make docs`");
-    for (path, fitted) in ACCURACY.fitted() {
+    for (path, fitted) in ACCURACY.fitted_files(&CATALOG).expect("sound rows") {
         let committed = fs::read_to_string(root().join("catalog").join(&path)).expect("there");
         assert!(committed == fitted, "{path}: run `fv-catalog accuracy --fit`, then `make docs`");
     }
@@ -185,4 +195,69 @@ fn the_command_says_what_it_found() {
     let out = run(&["accuracy", "--rows", "tests/data/wan/peaks.csv", "--check", "--out", &page.display().to_string()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(fs::read_to_string(page).expect("written").starts_with("# Accuracy"));
+}
+
+/// What `calibrate` refuses is beyond all that the rules were found to explain.
+#[test]
+fn recorded_spreads_lie_inside_what_calibrate_supports() {
+    use fv_estimate::calibrate::{LEFT_OUT, supported};
+    use fv_spec::authored::Metric;
+    let millionths = |ratio: f64| ratio * 1e6;
+    let spreads = || CATALOG.rules.coefficients.iter().filter(|(id, _)| id.starts_with("spread-"));
+    assert!(spreads().count() >= 36);
+    for (id, coefficient) in spreads() {
+        let metric = if id.contains("allocated") { Metric::TorchPeakAllocated } else { Metric::TorchPeakReserved };
+        let [least, most] = supported(metric).expect("fitted").map(|bound| bound as f64);
+        assert!((least..=most).contains(&millionths(coefficient.value)), "{id}: {}", coefficient.value);
+        let error = millionths(coefficient.leave_one_out_error.expect("several geometries"));
+        assert!(id.ends_with("low") || error <= LEFT_OUT as f64, "{id}: {error}");
+    }
+    assert_eq!(supported(Metric::DeviceUsed), None);
+}
+
+/// A catalog of its own, of which one file of rules is changed.
+fn edited(file: &str, change: impl Fn(&str) -> String) -> (tempfile::TempDir, i32, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let catalog = folder.path().join("catalog");
+    fv_tests::write_sources(&fv_catalog::sources::Sources::read(&root().join("catalog")).expect("the catalog"), &catalog);
+    let path = catalog.join("rules").join(file);
+    let text = fs::read_to_string(&path).expect("there");
+    let changed = change(&text);
+    assert_ne!(changed, text, "something is changed");
+    fs::write(&path, changed).expect("written");
+    let command = ["calibrate", "--check", "--catalog", catalog.to_str().expect("UTF-8")];
+    let done = std::process::Command::new(fv_tests::program()).args(command).output().expect("runs");
+    let err = String::from_utf8(done.stderr).expect("UTF-8");
+    (folder, done.status.code().expect("ended"), err)
+}
+
+#[test]
+fn a_rules_file_edited_by_hand_is_a_finding_at_its_place() {
+    let mochi = "spread-mochi-diffusers.yaml";
+    let first = "spread-mochi-diffusers-allocated-high";
+    for (change, wanted) in [
+        // What no check of the file alone can see is told by what its rows give.
+        (
+            ["value: 1.021169", "value: 1.2"],
+            ["`spread-mochi-diffusers-vae-reserved-high`: found 1.2, its rows give 1.021169", "mochi-diffusers.yaml:47:10"],
+        ),
+        (["lines 24-29", "lines 24-28"], ["source_rows of", "mochi-diffusers.yaml:13:"]),
+        (["unit: ratio", "unit: GiB"], ["allowed: `ratio`", "mochi-diffusers.yaml:8:9"]),
+        (["rule: mochi", "rule: wan"], ["allowed: `mochi`", "mochi-diffusers.yaml:9:9"]),
+        (["runtime: diffusers", "runtime: fastvideo"], ["allowed: `diffusers`", "mochi-diffusers.yaml:10:12"]),
+        ([first, "spread-mochi-difusers-allocated-high"], ["did you mean", "mochi-diffusers.yaml:6:1"]),
+    ] {
+        let (_folder, code, err) = edited(mochi, |text| text.replacen(change[0], change[1], 1));
+        assert_eq!(code, 1, "{change:?}: {err}");
+        for wanted in wanted {
+            assert!(err.contains(wanted), "{change:?} does not say {wanted:?}: {err}");
+        }
+        assert!(!err.contains("its rows give") || err.contains("accuracy --fit"), "{err}");
+    }
+    // A deleted entry, and a whole group of them.
+    let (_folder, code, err) =
+        edited(mochi, |text| text.split_once("spread-mochi-diffusers-vae-reserved-low:").expect("the last").0.to_owned());
+    assert!(code == 1 && err.contains("`spread-mochi-diffusers-vae-reserved-low` missing"), "{err}");
+    let (_folder, code, err) = edited(mochi, |text| text.split_once("spread-mochi-diffusers-vae-").expect("the VAE's").0.to_owned());
+    assert!(code == 1 && err.contains("measured rows give it, and no file holds it") && err.contains("accuracy --fit"), "{err}");
 }

@@ -41,7 +41,7 @@ fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
 
 fn json(folder: &Path, arguments: &[&str]) -> Value {
     let (code, out, err) = run(folder, &[arguments, &["--format", "json"]].concat());
-    assert_eq!(code, 0, "{err}");
+    assert_eq!(code, 0, "{out}{err}");
     serde_json::from_str(&out).expect("JSON")
 }
 
@@ -146,16 +146,24 @@ fn runs_of_another_context_are_never_mixed() {
     let path = folder.path().join("models/small.yaml");
     let text = fs::read_to_string(&path).expect("there");
     let (first, second) = text.split_once("    - id: two\n").expect("the run");
-    for (old, new) in [
-        ("execution: warm_request", "execution: first_request"),
-        ("revisions: { runtime: 0.42.1,", "revisions: { runtime: 0.40.0,"),
-        ("hardware: card-24gb", "hardware: split-80gb"),
+    for (old, new, choice) in [
+        ("execution: warm_request", "execution: first_request", ["--execution", "first-request"]),
+        ("revisions: { runtime: 0.42.1,", "revisions: { runtime: 0.40.0,", ["--revision", "0.40.0"]),
+        ("hardware: card-24gb", "hardware: split-80gb", ["--hardware", "split-80gb"]),
+        ("hardware: card-24gb", "hardware: split-80gb\n      hardware_partition: 3g.40gb", ["--partition", "3g.40gb"]),
+        ("revisions: { runtime: 0.42.1,", "weights: \"synthetic:7\"\n        revisions: { runtime: 0.42.1,", ["--weights", "synthetic:7"]),
     ] {
         fs::write(&path, format!("{first}    - id: two\n{}", second.replacen(old, new, 1))).expect("written");
         let report = json(folder.path(), &["calibrate"]);
         assert_eq!(report["fits"].as_array().expect("fits").len(), 2, "{new}: {report}");
         let (code, _, err) = run(folder.path(), &["calibrate", "--write", "--date", "2026-11-30"]);
         assert!(code == 2 && err.contains("more than one context"), "{new}: {code} {err}");
+        // What it says chooses between them.
+        let [flag, value] = choice;
+        assert!(err.contains("choose with --") && err.contains(&format!("{flag} (")) && err.contains(value), "{new}: {err}");
+        let (code, _, err) = run(folder.path(), &["calibrate", "--write", "--date", "2026-11-30", flag, value]);
+        assert_eq!(code, 0, "{new}: {err}");
+        fs::remove_file(folder.path().join("rules/spread-wan-diffusers.yaml")).expect("written");
     }
     // Another metric gives other coefficients, so both have a place in one file.
     fs::write(&path, first).expect("written");
@@ -166,15 +174,47 @@ fn runs_of_another_context_are_never_mixed() {
     assert!(written.contains("allocated-high:") && written.contains("reserved-high:"), "{written}");
 }
 
+/// What a run may take of what is derived before its rule is refused, by metric, and just beyond.
+const BOUNDS: [(&str, [f64; 2], [f64; 2]); 2] = [("allocated", [0.905, 1.095], [0.89, 1.11]), ("reserved", [0.755, 1.245], [0.74, 1.26])];
+
 #[test]
 fn a_rule_that_its_data_does_not_support_is_refused() {
-    let folder = catalog();
-    add(folder.path(), "one", CLIPS[0], 1.02, "allocated", false);
-    add(folder.path(), "two", CLIPS[1], 1.4, "allocated", false);
-    let (code, out, _) = run(folder.path(), &["calibrate", "--write", "--date", "2026-11-30"]);
-    assert_eq!(code, 1);
-    assert!(out.contains("refused: two") && out.contains("140.0 %") && out.contains("the rule itself is wrong"), "{out}");
-    assert!(!folder.path().join("rules/spread-wan-diffusers.yaml").exists());
+    let write = ["calibrate", "--write", "--date", "2026-11-30"];
+    for (metric, inside, beyond) in BOUNDS {
+        for share in inside {
+            let folder = catalog();
+            add(folder.path(), "one", CLIPS[0], share, metric, false);
+            let (code, out, err) = run(folder.path(), &write);
+            assert_eq!(code, 0, "{metric} {share}: {out} {err}");
+        }
+        for share in beyond.into_iter().chain([0.5, 1.4, 1.9]) {
+            let folder = catalog();
+            // One that is as derived does not make the other better.
+            add(folder.path(), "one", CLIPS[0], 1.0, metric, false);
+            add(folder.path(), "two", CLIPS[1], share, metric, false);
+            let (code, out, _) = run(folder.path(), &write);
+            assert_eq!(code, 1, "{metric} {share}: {out}");
+            for wanted in ["refused: two", " of what is derived, supported are ", "the rule itself is wrong"] {
+                assert!(out.contains(wanted), "{metric} {share}: {out}");
+            }
+            assert!(!out.contains("spread-"), "no coefficient of it: {out}");
+            assert!(!folder.path().join("rules/spread-wan-diffusers.yaml").exists());
+        }
+    }
+}
+
+#[test]
+fn geometries_that_do_not_explain_each_other_are_refused() {
+    for (share, refused) in [(1.08, false), (1.2, true), (0.8, false)] {
+        let folder = catalog();
+        for ((id, clip), share) in ["one", "two", "three"].into_iter().zip(CLIPS).zip([1.0, 1.0, share]) {
+            add(folder.path(), id, clip, share, "reserved", false);
+        }
+        let (code, out, _) = run(folder.path(), &["calibrate", "--write", "--date", "2026-11-30"]);
+        assert_eq!(code, i32::from(refused), "{share}: {out}");
+        assert_eq!(out.contains("above the high end that the others give"), refused, "{share}: {out}");
+        assert_eq!(folder.path().join("rules/spread-wan-diffusers.yaml").exists(), !refused);
+    }
 }
 
 #[test]
@@ -201,14 +241,42 @@ fn figures_that_somebody_changed_are_named_and_kept() {
     let text = fs::read_to_string(&model).expect("there");
     fs::write(&model, text.split_once("    - id: two\n").expect("the run").0).expect("written");
     let (code, _, err) = run(folder.path(), &["calibrate", "--check"]);
-    assert!(code == 1 && err.contains("no longer"), "{code} {err}");
+    assert!(code == 1 && err.contains("give no such coefficient"), "{code} {err}");
 }
 
 #[test]
 fn wrong_words_are_usage_errors() {
     let folder = catalog();
-    for arguments in [&["calibrate", "nobody"][..], &["calibrate", "--write", "--date", "yesterday"], &["calibrate", "--replace"]] {
+    for (arguments, wanted) in [
+        (&["calibrate", "nobody"][..], "no model with capacity facts is called \"nobody\""),
+        (&["calibrate", "smal"], "did you mean small?"),
+        (&["calibrate", "--hardware", "card-24"], "did you mean card-24gb"),
+        (&["calibrate", "--execution", "cold"], "first-request, warm-request"),
+        (&["calibrate", "--write", "--date", "yesterday"], "YYYY-MM-DD"),
+        (&["calibrate", "--replace"], "--write"),
+    ] {
         let (code, _, err) = run(folder.path(), arguments);
-        assert!(code == 2 && !err.is_empty(), "{arguments:?} {err}");
+        assert!(code == 2 && err.contains(wanted), "{arguments:?} {err}");
     }
+}
+
+#[test]
+fn figures_of_measured_rows_are_not_replaced_by_runs() {
+    let folder = catalog();
+    add(folder.path(), "one", CLIPS[0], 1.02, "reserved", false);
+    let path = folder.path().join("rules/spread-wan-diffusers.yaml");
+    fs::copy(root().join("tests/small/rules/spread-wan-diffusers.yaml"), &path).expect("copied");
+    let (code, _, err) = run(folder.path(), &["calibrate", "--write", "--replace", "--date", "2026-11-30"]);
+    assert!(code == 2 && err.contains("with or without --replace") && err.contains("`fv-catalog accuracy --fit`"), "{err}");
+}
+
+#[test]
+fn a_fit_without_a_day_has_none() {
+    let folder = catalog();
+    add(folder.path(), "one", CLIPS[0], 1.02, "reserved", false);
+    let date = |report: &Value| report["fits"][0]["coefficients"]["spread-wan-diffusers-reserved-high"].get("date").cloned();
+    assert_eq!(date(&json(folder.path(), &["calibrate"])), None);
+    assert_eq!(date(&json(folder.path(), &["calibrate", "--date", "2026-11-30"])), Some("2026-11-30".into()));
+    // A device is found by its alias too.
+    assert_eq!(json(folder.path(), &["calibrate", "--hardware", "card"])["fits"].as_array().map(Vec::len), Some(1));
 }

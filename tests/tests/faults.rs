@@ -70,7 +70,8 @@ fn every_code_has_a_fault() {
     let texts = tables.iter().flat_map(|(_, fault)| fault.expect.iter().map(String::as_str));
     let disks = DISK_FAULTS.iter().flat_map(|fault| fault.expect).copied();
     let slugs: BTreeSet<&str> = texts.chain(disks).filter_map(|expected| expected.split("catalog::").nth(1)?.split(' ').next()).collect();
-    let known: BTreeSet<&str> = Code::ALL.iter().map(|code| code.slug()).collect();
+    // What only measured rows can tell is in tests/accuracy.rs.
+    let known: BTreeSet<&str> = Code::ALL.iter().filter(|code| **code != Code::NotFitted).map(|code| code.slug()).collect();
     assert_eq!(known.difference(&slugs).collect::<Vec<_>>(), <[&&str; 0]>::default(), "codes without a fault");
     assert_eq!(slugs.difference(&known).collect::<Vec<_>>(), <[&&str; 0]>::default(), "faults of no code");
 }

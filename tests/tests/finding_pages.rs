@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, fs};
 
 use fv_catalog::{
-    check::{Keep, check},
+    check::{Keep, check, not_current},
     codes::Code,
     finding::Finding,
     output::{self, Format},
-    sources::Sources,
+    sources::{Content, Sources},
 };
+use fv_data::Catalog;
 use fv_tests::{DISK_FAULTS, Fault, root};
 
 #[test]
@@ -63,7 +64,26 @@ fn examples() -> BTreeMap<Code, String> {
     for fault in DISK_FAULTS {
         add(&mut examples, fault.sources(), &format!("In the catalog's folder: {}.\n\n", fault.name));
     }
+    examples.insert(Code::NotFitted, not_fitted());
     examples
+}
+
+/// What only the rows of a fit can tell, and no check of files.
+fn not_fitted() -> String {
+    let (file, change) = ("rules/spread-mochi-diffusers.yaml", ["value: 1.021169", "value: 1.2"]);
+    let mut sources = Sources::read(&root().join("catalog")).expect("the catalog");
+    sources.root = "catalog".into();
+    let Some(Content::Text(text)) = sources.files.get_mut(file) else { panic!("no {file}") };
+    *text = text.replace(change[0], change[1]);
+    let fitted = Catalog::embedded().expect("readable").rules.coefficients;
+    let findings = not_current(&sources, &fitted, |_, _| false, "`fv-catalog accuracy --fit`, then `make docs`");
+    let finding = findings.into_iter().next().expect("one figure differs");
+    format!(
+        "In `{file}`: a figure changed by hand.\n\n```diff\n-  {}\n+  {}\n```\n\n```text\n{}```\n",
+        change[0],
+        change[1],
+        rendered(finding)
+    )
 }
 
 fn add(examples: &mut BTreeMap<Code, String>, mut sources: Sources, change: &str) {

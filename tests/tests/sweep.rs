@@ -60,6 +60,8 @@ fn a_sweep_cut_anywhere_and_continued_is_the_same() {
         assert_eq!(whole.lines().count(), 24 + usize::from(end == "csv"), "{whole}");
         // To the output the same goes.
         assert_eq!(place.run(&format!("{WHAT} --format {end}")).1, whole);
+        assert_eq!(place.run(&format!("{WHAT} --format {end} --out -")).1, whole);
+        assert!(!place.path("-").exists() && !place.path("-.sweep.json").exists());
         fs::copy(place.path(&format!("whole.{end}.sweep.json")), place.path(&format!("part.{end}.sweep.json"))).expect("copied");
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { cases: 24, ..ProptestConfig::default() });
         let cuts = prop_oneof![0..=whole.len(), Just(0), Just(whole.len()), Just(whole.len() - 1), 0..200_usize];
@@ -91,7 +93,10 @@ fn what_cannot_be_continued_is_left_as_it_is() {
     place.refused(&format!("{WHAT} --out a.csv --resume --steps 4"), "begun with other request");
     place.refused(&format!("{WHAT} --out a.csv --resume --host-gb 4"), "begun with other limits");
     place.refused(&format!("{WHAT} --out a.csv --resume --env A=b"), "begun with other env");
-    place.refused(&format!("{WHAT} --out a.csv --resume --hardware card-6gb"), "hardware");
+    place.refused(&format!("{WHAT} --out a.csv --resume --hardware card-6gb"), "begun with other hardware, facts");
+    let turned = WHAT.replace("--hardware card --hardware desk-64gb", "--hardware desk-64gb --hardware card");
+    place.refused(&format!("{turned} --out a.csv --resume"), "begun with other order of hardware; give what");
+    place.refused(&format!("{WHAT} --out - --resume"), "--out -: rows that went to the output cannot be continued");
     fs::copy(place.path("a.csv"), place.path("b.csv")).expect("copied");
     place.refused(&format!("{WHAT} --out b.csv --resume"), "b.csv.sweep.json says what the sweep is, and it cannot be read");
     assert_eq!(place.read("b.csv"), whole, "nothing was changed");
@@ -212,10 +217,11 @@ fn a_sweep_killed_again_and_again_ends_the_same() {
     let whole = fs::read(place.path("whole.csv")).expect("written");
     let part = place.path("part.csv");
     let length = || fs::metadata(&part).map_or(0, |file| file.len());
-    let killed = |wanted: u64, signal: &str| {
+    let grouped = |n: usize| if n < 1_000 { n.to_string() } else { format!("{},{:03}", n / 1_000, n % 1_000) };
+    let ended = |wanted: u64, signal: &str| {
         let mut command = Command::new(program());
         command.args(format!("{what} --out part.csv --resume").split(' ')).current_dir(place.0.path()).env_remove("FV_CATALOG");
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
         while length() < wanted && child.try_wait().expect("a child").is_none() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -223,15 +229,27 @@ fn a_sweep_killed_again_and_again_ends_the_same() {
             let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
             assert!(sent.success() || child.try_wait().expect("a child").is_some());
         }
-        !child.wait().expect("a child").success()
+        let done = child.wait_with_output().expect("a child");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     let mut interruptions = 0;
-    for at in 0..8 {
+    for at in 0..9 {
         // Before anything is there, and each time a little further.
-        let wanted = whole.len() as u64 * at / 8;
-        interruptions += u32::from(killed(wanted, if at % 2 == 0 { "-KILL" } else { "-INT" }));
+        let wanted = whole.len() as u64 * at / 9;
+        let signal = ["-KILL", "-INT", "-TERM"][usize::try_from(at % 3).expect("small")];
+        let (code, err) = ended(wanted, signal);
+        interruptions += u32::from(code != Some(0));
         let rows = fs::read(&part).unwrap_or_default();
         assert!(whole.starts_with(&rows), "killed at {wanted}: what is there is a beginning of the whole");
+        // Asked to end, it ends with whole rows, says how many, and how to go on.
+        if let (Some(130), true) = (code, signal != "-KILL") {
+            let there = rows.iter().filter(|byte| **byte == b'\n').count() - 1;
+            assert!(rows.ends_with(b"\n"), "whole rows");
+            let said = format!("interrupted after {} of ", grouped(there));
+            assert!(err.contains(&said) && err.contains("--resume continues it"), "{said}: {err}");
+        } else if signal != "-KILL" && wanted > 0 {
+            assert_eq!(code, Some(0), "ended before the signal came: {err}");
+        }
     }
     assert!(interruptions >= 4, "{interruptions}");
     let (code, _, err) = place.run(&format!("{what} --out part.csv --resume"));

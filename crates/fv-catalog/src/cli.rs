@@ -24,7 +24,7 @@ use crate::commands;
 #[command(name = "fv-catalog", version, arg_required_else_help = true)]
 #[command(group = ArgGroup::new("mode").args(["check", "preview"]))]
 #[command(
-    after_help = "Exit codes: 0 done, 1 findings or an answer that is no, 2 usage or I/O, 3 no usable device, 4 a plan that does not fit.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
+    after_help = "Exit codes: 0 done, 1 findings or an answer that is no, 2 usage or I/O, 3 no usable device, 4 a plan that does not fit, 130 interrupted.\nWithout --catalog, the nearest catalog/ here or in a folder above is read, otherwise the catalog that is built in."
 )]
 struct Cli {
     /// Check the authored catalog and write nothing
@@ -152,8 +152,8 @@ pub(crate) enum Stop {
     Findings(Vec<Finding>),
     /// The answer is no or unknown, and has been said: exit 1.
     No,
-    /// What only plans end with: no device, or a request that does not fit.
-    Plan(fv_cli::stop::Stop),
+    /// What only plans and sweeps end with: no device, a request that does not fit, an interruption.
+    Other(fv_cli::stop::Stop),
     /// Wrong usage or I/O: exit 2.
     Usage(String),
     /// The reader of our output has gone: nothing more to do.
@@ -167,7 +167,7 @@ impl Stop {
         match self {
             Self::Findings(_) | Self::No => Shared::No,
             Self::Usage(message) => Shared::Usage(message),
-            Self::Plan(stop) => stop,
+            Self::Other(stop) => stop,
             Self::Closed => Shared::Closed,
         }
     }
@@ -186,7 +186,7 @@ impl From<fv_cli::stop::Stop> for Stop {
             Shared::No => Self::No,
             Shared::Usage(message) => Self::Usage(message),
             Shared::Closed => Self::Closed,
-            only => Self::Plan(only),
+            only => Self::Other(only),
         }
     }
 }
@@ -402,6 +402,15 @@ impl Context {
         let Self { global, out, err, color } = self;
         let stream = if matches!(global.format, Format::Json | Format::Github | Format::Sarif) { out } else { err };
         Ok(output::write(global.format, findings, *color, stream)?)
+    }
+
+    /// Writes findings beside a report, whose stream they would make unreadable for a machine; any is the answer no.
+    pub(crate) fn findings_beside(&mut self, findings: &[Finding]) -> Done {
+        if findings.is_empty() {
+            return Ok(());
+        }
+        output::write(Format::Human, findings, self.color, &mut self.err)?;
+        Err(Stop::No)
     }
 
     /// Writes a value as YAML for people or as JSON.

@@ -91,6 +91,7 @@ codes! {
     StagePeak "stage-peak" "A stage's peak is larger than the peak of the request that contains it." "Correct one; both are in the same metric."
     PlanPeaks "plan-peaks" "Arena peaks are given for a runtime that has no arena." "Only fv-run plans an arena; measured peaks belong in `memory`."
     Credential "credential" "A value looks like a credential. It is not shown." "Remove it from the file and revoke it; records are public."
+    NotFitted "not-fitted" "A coefficient is not what the rows give that it was fitted to." "Undo the change, or fit again: `fv-catalog accuracy --fit` for measured rows, `fv-catalog calibrate --write` for reference runs."
     RangeOrder "range-order" "A range ends below its start." "Write the lowest value first."
 }
 

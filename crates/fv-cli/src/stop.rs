@@ -17,6 +17,8 @@ pub enum Stop {
     NoDevice(String),
     /// It does not fit, and that has been said.
     Refused,
+    /// The user ended it: how far it is, and how it goes on.
+    Interrupted(String),
     /// The reader of our output has gone: nothing more to do.
     Closed,
 }
@@ -30,14 +32,20 @@ impl Stop {
             Self::Usage(_) | Self::Unreadable => 2,
             Self::NoDevice(_) => 3,
             Self::Refused => 4,
+            Self::Interrupted(_) => 130,
         }
     }
 
     /// Says what has not been said yet, and gives the exit code. Paths and names may hold what a terminal obeys; that becomes marks.
     pub fn report(&self, err: &mut dyn io::Write) -> u8 {
-        if let Self::Usage(message) | Self::NoDevice(message) = self {
+        let said = match self {
+            Self::Usage(message) | Self::NoDevice(message) => Some(("error: ", message)),
+            Self::Interrupted(message) => Some(("", message)),
+            Self::No | Self::Unreadable | Self::Refused | Self::Closed => None,
+        };
+        if let Some((kind, message)) = said {
             // Nobody is left to hear that the error stream is closed.
-            let _ = writeln!(err, "error: {}", message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
+            let _ = writeln!(err, "{kind}{}", message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
         }
         self.code()
     }

@@ -3,15 +3,17 @@
 //!
 //! Settings are tried one at a time, then two and three together. A combination of which a part fits already is left out.
 //! Each that is offered passes a plain estimate. Cheapest first: what leaves the output as it is, then what reorders sums,
-//! then what keeps fewer bits, then what gives another output; within a class fewer changes before more, then fewer bytes
-//! moved to the device in one request, which stands in for a forecast of time.
+//! then what keeps fewer bits, then what gives another output; within a class by forecast time, and where there is none by the bytes
+//! that are moved to the device in one request.
 
 use fv_spec::authored::{Role, Runtime};
 use fv_spec::estimate::Verdict;
+use fv_spec::forecast::TimeInterval;
 use fv_spec::questions::{Change, Clip, OutputEffect, SetTo};
 use fv_spec::request::{PartialRequest, Request};
 use serde_json::{Value, json};
 
+use crate::budget::Budget;
 use crate::error::InputError;
 use crate::estimate::Workload;
 use crate::largest::extents;
@@ -120,15 +122,24 @@ fn put(set: &mut Vec<(String, Value)>, key: &str, value: &Value) {
     set.push((key.to_owned(), value.clone()));
 }
 
-fn key(change: &Change) -> (OutputEffect, usize, u64, &[String]) {
-    (change.output_effect, change.changes.len(), change.moved_bytes.unwrap_or(u64::MAX), &change.changes)
+/// What cheaper changes have less of. What no forecast or count exists for comes after what has one.
+fn key(change: &Change) -> (OutputEffect, u64, u64, usize, &[String]) {
+    let time = change.time.map_or(u64::MAX, |time| time.value_ns);
+    (change.output_effect, time, change.moved_bytes.unwrap_or(u64::MAX), change.changes.len(), &change.changes)
+}
+
+/// How long a workload takes on the device, apart from what no law covers. A partition's rates are not known.
+fn time(question: &Question<'_>, workload: &Workload, budget: &Budget) -> Option<TimeInterval> {
+    let device = question.device.filter(|_| question.asked.partition.is_none())?;
+    workload.forecast(budget, question.model, question.example, &device.rates, question.rules).request
 }
 
 /// A question with other overrides, if that fits.
 fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload, Change)> {
     // A conflict or a value that is not allowed is no way to go.
     let workload = question.evaluate(request, false).ok()?;
-    let summary = workload.summary(&question.budget(&workload.settings).ok()?);
+    let budget = question.budget(&workload.settings).ok()?;
+    let summary = workload.summary(&budget);
     if summary.status != Verdict::Fits {
         return None;
     }
@@ -140,6 +151,7 @@ fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload,
         environment: Vec::new(),
         request: None,
         output_effect: OutputEffect::None,
+        time: time(question, &workload, &budget),
         moved_bytes: moved_bytes(question, &workload.settings, &workload.request),
         status: summary.status,
         device_peak: device_peak(&summary),

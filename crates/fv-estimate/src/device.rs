@@ -22,7 +22,7 @@ const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
 pub const MAX_CAPACITY: u64 = 1_000_000 << 30;
 
 /// Backends as written in files.
-const BACKENDS: [(Backend, &str); 6] = [
+pub(crate) const BACKENDS: [(Backend, &str); 6] = [
     (Backend::Cuda, "cuda"),
     (Backend::Rocm, "rocm"),
     (Backend::Xpu, "xpu"),

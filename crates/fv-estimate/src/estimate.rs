@@ -132,8 +132,14 @@ impl Workload {
         let rules_of = family::find(&model.memory_rules);
         workload.by_plan = rules_of.and_then(|family| family.by_plan(model, example, &workload.settings, &request));
         let lowered = rules_of.and_then(|family| family.lower(model, example, &workload.settings, &request, details));
-        let covered = lowered.is_some();
-        let lowered = lowered.unwrap_or_else(|| weights_only::lower(model, example, &workload.settings, &request, details));
+        let covered = matches!(lowered, Some(Ok(_)));
+        // Where the family's rules do not cover the model, weights and video are known all the same.
+        let floor = |why: Option<Vec<Reason>>| weights_only::lower(model, example, &workload.settings, &request, details, why);
+        let lowered = match lowered {
+            Some(Err(reasons)) if reasons.iter().all(|reason| reason.code != "too-large") => floor(Some(reasons)),
+            Some(lowered) => lowered,
+            None => floor(None),
+        };
         let rule = format!("{} x {}", model.memory_rules, runtime.word());
         match lowered {
             Ok(mut lowered) => {

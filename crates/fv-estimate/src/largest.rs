@@ -144,7 +144,8 @@ fn limit(estimate: &Estimate, margin_bytes: Option<i64>) -> Limit {
         let host = if pool { stage.host.pinned_bytes + stage.host.pageable_bytes } else { 0 };
         stage.peak_bytes.map(|peaks| peaks.device.high.saturating_add(host))
     };
-    let highest = estimate.stages.iter().max_by_key(|stage| most(stage));
+    // Of stages that take as much the first, which is the one that the message names.
+    let highest = estimate.stages.iter().rev().max_by_key(|stage| most(stage));
     match (estimate.status, highest) {
         (Verdict::Uncertain, Some(highest)) if spread.is_none() => {
             let message = message(&["between-allocated-and-reserved", "pool-uncertain", "allocator-cap"]);

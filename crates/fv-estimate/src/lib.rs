@@ -6,6 +6,7 @@
 //! puts them together.
 //!
 //! * [`storage`], [`pinned`]: bytes of stored weights and of page-locked copies.
+//! * [`coefficients`]: which fitted coefficients are read, and as what.
 //! * [`spread`]: how far measured peaks lie from derived ones.
 //! * [`evidence`]: reference runs judged against a configuration, and what they add to an estimate.
 //! * [`calibrate`](mod@calibrate): what completed runs say of how far measured peaks lie from derived ones.
@@ -28,6 +29,7 @@ pub mod caching;
 pub mod calibrate;
 pub mod capacities;
 pub mod changes;
+pub mod coefficients;
 pub mod cogvideox;
 pub mod device;
 pub mod error;

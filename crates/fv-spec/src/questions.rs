@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::estimate::{Buffer, HostReport, Interval, MemoryReport, Reason, Recommendation, StageName, Verdict};
-use crate::forecast::TimeSummary;
+use crate::forecast::{TimeInterval, TimeSummary};
 use crate::request::Request;
 
 #[cfg(feature = "schema")]
@@ -217,6 +217,9 @@ pub struct Change {
     pub request: Option<Request>,
     /// What it does to the output, at worst.
     pub output_effect: OutputEffect,
+    /// How long the request then takes, without loading and encoding; absent where there is no forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeInterval>,
     /// Bytes of weights that go to the device in one request then; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_bytes: Option<u64>,

@@ -1,4 +1,6 @@
 //! Published measurements of MiniMax H3 under other engines, and under FastVideo's unreleased code.
+//!
+//! A row of FastVideo's notes is a peak over the whole request and so stands beside the largest stage that is derived.
 
 use fv_data::Catalog;
 use fv_estimate::estimate::Workload;
@@ -66,7 +68,7 @@ fn notes(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), St
     let remark = match setting {
         _ if setting.starts_with("streamed encoder") => "",
         _ if setting.starts_with("release core") => {
-            "; a later build that makes no copies in the kernel's order, and whose peak is in decoding, which is not covered"
+            "; a later build that makes no copies in the kernel's order, which are counted all the same"
         }
         _ if setting.starts_with("12 resident") => "; its variables are not all published",
         _ if setting.starts_with("cached") || setting.starts_with("FP8") => {
@@ -80,14 +82,22 @@ fn notes(catalog: &Catalog, line: &Line) -> Result<(PeakBytes, bool, String), St
     let model = catalog.model("fasth3-trim").ok_or("the catalog has no fasth3-trim")?;
     let example = model.examples.iter().find(|example| example.id == "rtx4090-12gib-cap").ok_or("no such deployment")?;
     let request = PartialRequest { height: line.height, width: line.width, num_frames: line.frames, ..PartialRequest::default() };
-    let env = [("FASTVIDEO_LAYERWISE_RESIDENT_BLOCKS", resident), ("FASTVIDEO_CUDA_MEMORY_CAP_GIB", "0")];
+    // The later builds scale the decoder's products in one kernel.
+    let fused = if setting.starts_with("release core") { "1" } else { "0" };
+    let env = [
+        ("FASTVIDEO_LAYERWISE_RESIDENT_BLOCKS", resident),
+        ("FASTVIDEO_CUDA_MEMORY_CAP_GIB", "0"),
+        ("FASTVIDEO_H3_VAE_INT8_FUSED_DEQUANT", fused),
+    ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let workload = Workload::evaluate(model, example, &request, &Overrides { env, ..Overrides::default() }, &catalog.rules, false)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    let peaks = workload.peaks().ok_or("not covered")?[StageName::Denoising as usize];
-    Ok((
-        peaks,
-        false,
-        format!("denoising, derived from what the notes say of unreleased code; the measured checkpoint is a private predecessor{remark}"),
-    ))
+    let all = workload.peaks().ok_or("not covered")?;
+    let stages = StageName::ALL.into_iter().filter(|stage| *stage != StageName::Load);
+    let widest = stages.max_by_key(|stage| all[*stage as usize].allocated.value).ok_or("no stage")?;
+    let why = format!(
+        "{}, derived from what the notes say of unreleased code; the measured checkpoint is a private predecessor{remark}",
+        widest.word()
+    );
+    Ok((all[widest as usize], false, why))
 }

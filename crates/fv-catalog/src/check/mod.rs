@@ -34,6 +34,7 @@ use crate::{
 };
 
 pub(crate) use component::Components;
+pub use rules::not_current;
 
 /// What one run over a catalog found.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! `accuracy`.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -8,12 +9,12 @@ use std::{
 
 use clap::Args;
 use fv_catalog::{
-    accuracy::{Accuracy, page, passes, times},
+    accuracy::{Accuracy, page},
     output::Format,
     sources, write,
 };
 
-use crate::cli::{Context, Done, Stop};
+use crate::cli::{self, Context, Done, Stop};
 
 /// Tables of rows larger than this are refused: 64 MiB.
 const MAX_ROWS_BYTES: u64 = 64 << 20;
@@ -55,19 +56,14 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
         Accuracy::of(&catalog, &files)
     };
     if arguments.fit {
-        let times = times::file(&catalog).map_err(Stop::Usage)?;
-        let rows = passes::timed(&catalog, &accuracy.rows).map_err(Stop::Usage)?;
-        let common = passes::common(&catalog).map_err(Stop::Usage)?;
-        let passes = passes::files(&rows, &passes::fit_all(&rows, &common));
-        return fit(context, accuracy.fitted().into_iter().chain([times]).chain(passes));
+        return fit(context, accuracy.fitted_files(&catalog).map_err(Stop::Usage)?);
     }
     let page = page::markdown(&accuracy);
     if arguments.check && arguments.rows.is_empty() {
+        // The page shows what the files hold: what is wrong there comes first.
+        let sources = cli::read(&context.authored()?)?;
+        context.findings_beside(&accuracy.not_fitted(&catalog, &sources).map_err(Stop::Usage)?)?;
         check_page(context, arguments.out.as_deref(), &page)?;
-        if !accuracy.fit_is_current() {
-            writeln!(context.err, "the spreads are not what the rows give: run `fv-catalog accuracy --fit`, then `make docs`")?;
-            return Err(Stop::No);
-        }
     } else if let Some(path) = &arguments.out {
         write::replace(path, &page).map_err(|error| Stop::Usage(format!("{}: {error}", path.display())))?;
     }
@@ -76,20 +72,14 @@ pub(crate) fn accuracy(context: &mut Context, arguments: &AccuracyArguments) -> 
         Format::Markdown => context.out.write_all(page.as_bytes())?,
         _ => context.out.write_all(fv_catalog::finding::visible_lines(&page::human(&accuracy)).as_bytes())?,
     }
-    if !accuracy.findings.is_empty() {
-        // They belong beside the report, whose stream they would make unreadable for a machine.
-        let mut text = Vec::new();
-        fv_catalog::output::write(Format::Human, &accuracy.findings, false, &mut text)?;
-        context.err.write_all(&text)?;
-        return Err(Stop::No);
-    }
+    context.findings_beside(&accuracy.findings)?;
     if arguments.check && accuracy.limits().iter().any(|limit| !limit.holds) {
         return Err(Stop::No);
     }
     Ok(())
 }
 
-fn fit(context: &mut Context, files: impl Iterator<Item = (String, String)>) -> Done {
+fn fit(context: &mut Context, files: BTreeMap<String, String>) -> Done {
     for (name, text) in files {
         let path = context.authored()?.join(&name);
         let failed = |error: &dyn std::fmt::Display| Stop::Usage(format!("{}: {error}", path.display()));

@@ -4,15 +4,23 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use clap::Args;
-use fv_catalog::{accuracy::fit::yaml, output::Format, write, yaml::short};
-use fv_estimate::calibrate::{Context as Runs, Fit, Group, Left, fit, groups};
+use clap::{Args, ValueEnum};
+use fv_catalog::{
+    accuracy::{Accuracy, fit::yaml},
+    check::not_current,
+    output::Format,
+    write,
+    yaml::short,
+};
+use fv_cli::lookup;
+use fv_data::Catalog;
+use fv_estimate::calibrate::{Context as Runs, FROM_RUN, Fit, Group, Left, fit, groups};
 use fv_spec::authored::Coefficient;
 use fv_spec::compiled::Model;
 use serde_json::{Value, json};
 
 use super::ask::RuntimeName;
-use crate::cli::{Context, Done, Stop};
+use crate::cli::{self, Context, Done, Stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArguments {
@@ -22,12 +30,24 @@ pub(crate) struct CalibrateArguments {
     /// Runs of this runtime alone
     #[arg(long)]
     runtime: Option<RuntimeName>,
-    /// Runs on this device alone
+    /// Runs on this device alone, by id or alias
     #[arg(long, value_name = "ID")]
     hardware: Option<String>,
+    /// Runs on this partition of a device alone
+    #[arg(long, value_name = "ID")]
+    partition: Option<String>,
+    /// Runs on so many devices alone
+    #[arg(long, value_name = "N")]
+    gpu_count: Option<u32>,
     /// Runs of this revision of the runtime alone
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
+    /// First requests of their process alone, or later ones
+    #[arg(long, value_enum)]
+    execution: Option<Request>,
+    /// Runs with these weights alone: `checkpoint`, or `synthetic:SEED`
+    #[arg(long, value_name = "WEIGHTS")]
+    weights: Option<String>,
     /// Write the spread to catalog/rules/spread-<family>-<runtime>.yaml
     #[arg(long, requires = "date", conflicts_with = "check")]
     write: bool,
@@ -37,13 +57,47 @@ pub(crate) struct CalibrateArguments {
     /// Replace figures of the file that differ, such as those of an earlier fit
     #[arg(long, requires = "write")]
     replace: bool,
-    /// Exit 1 when a spread in the catalog that came from runs is not what its runs give
+    /// Exit 1 when a spread in the catalog is not what its runs, or its measured rows, give
     #[arg(long)]
     check: bool,
 }
 
-/// What marks a coefficient that came from reference runs.
-const FROM_RUN: &str = "run ";
+/// Whether the request was the first of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Request {
+    /// The first after start-up
+    FirstRequest,
+    /// A later one
+    WarmRequest,
+}
+
+impl Request {
+    /// As in [`Runs`].
+    fn word(self) -> &'static str {
+        match self {
+            Self::FirstRequest => "first request",
+            Self::WarmRequest => "warm request",
+        }
+    }
+}
+
+impl CalibrateArguments {
+    /// Whether runs are meant that were made so.
+    fn wants(&self, hardware: Option<&str>, runs: &Runs) -> bool {
+        self.runtime.is_none_or(|runtime| runtime.runtime() == runs.runtime)
+            && hardware.is_none_or(|id| id == runs.hardware)
+            && (self.partition.is_none() || self.partition == runs.partition)
+            && self.gpu_count.is_none_or(|count| count == runs.gpu_count)
+            && self.revision.as_ref().is_none_or(|revision| *revision == runs.revision)
+            && self.execution.is_none_or(|execution| execution.word() == runs.execution)
+            && self.weights.as_ref().is_none_or(|weights| *weights == runs.weights)
+    }
+}
+
+/// Whether a coefficient came from reference runs and not from tables of measured rows.
+fn from_runs(coefficient: &Coefficient) -> bool {
+    coefficient.source_rows.iter().all(|row| row.starts_with(FROM_RUN))
+}
 
 pub(crate) fn calibrate(context: &mut Context, arguments: &CalibrateArguments) -> Done {
     context.data_format()?;
@@ -51,47 +105,39 @@ pub(crate) fn calibrate(context: &mut Context, arguments: &CalibrateArguments) -
         return Err(Stop::Usage(format!("--date: found {date:?}, allowed: YYYY-MM-DD")));
     }
     let catalog = context.catalog()?;
+    let store = context.store()?;
     let mut models: Vec<&Model> = Vec::new();
     for id in &arguments.models {
-        let Some(found) = catalog.model(id) else {
-            let file = Path::new(id).is_file();
-            let hint =
-                if file { "runs come from the catalog: `fv-catalog add-run FILE` adds one" } else { "`fv-catalog list models` lists them" };
-            return Err(Stop::Usage(format!("no model is called {:?}; {hint}", short(id))));
-        };
-        models.push(found);
+        if Path::new(id).is_file() {
+            let why = "runs come from the catalog: `fv-catalog add-run FILE` adds one";
+            return Err(Stop::Usage(format!("no model is called {:?}; {why}", short(id))));
+        }
+        models.extend(catalog.model(&lookup::model(&store, id)?.id));
     }
-    if let Some(id) = arguments.hardware.as_ref().filter(|id| !catalog.devices.iter().any(|device| device.id == **id)) {
-        let near = fv_data::nearest(id, catalog.devices.iter().map(|device| device.id.as_str()));
-        let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
-        return Err(Stop::Usage(format!("no device has the id {:?}, which runs name exactly{hint}", short(id))));
-    }
+    let hardware = match &arguments.hardware {
+        Some(name) => Some(lookup::device(&store, name)?.map_err(|error| Stop::Usage(error.message))?.id),
+        None => None,
+    };
     if models.is_empty() {
         models = catalog.models.values().collect();
     }
     let (all, left) = groups(models, &catalog.rules);
-    let runtime = arguments.runtime.map(RuntimeName::runtime);
-    let wanted = |runs: &Runs| {
-        runtime.is_none_or(|runtime| runs.runtime == runtime)
-            && arguments.hardware.as_ref().is_none_or(|id| runs.hardware == *id)
-            && arguments.revision.as_ref().is_none_or(|revision| runs.revision == *revision)
-    };
     let date = arguments.date.as_deref().unwrap_or("1970-01-01");
     let fits: Vec<(Runs, Group, Fit)> = all
         .into_iter()
-        .filter(|(runs, _)| wanted(runs))
+        .filter(|(runs, _)| arguments.wants(hardware.as_deref(), runs))
         .map(|(runs, group)| {
             let fit = fit(&runs, &group, date);
             (runs, group, fit)
         })
         .collect();
     if context.global.format == Format::Json {
-        context.value(&report(&fits, &left))?;
+        context.value(&report(&fits, &left, arguments.date.is_some()))?;
     } else {
         context.out.write_all(human(&fits, &left).as_bytes())?;
     }
     if arguments.check {
-        return compare(context, &catalog.rules.coefficients, &fits);
+        return compare(context, &catalog, &fits);
     }
     if fits.iter().any(|(.., fit)| !fit.refused.is_empty()) {
         return Err(Stop::No);
@@ -144,8 +190,15 @@ fn human(fits: &[(Runs, Group, Fit)], left: &[Left]) -> String {
     text
 }
 
-fn report(fits: &[(Runs, Group, Fit)], left: &[Left]) -> Value {
+/// The report; without a day that was given, the coefficients have none.
+fn report(fits: &[(Runs, Group, Fit)], left: &[Left], dated: bool) -> Value {
     let one = |(runs, group, fit): &(Runs, Group, Fit)| {
+        let mut coefficients = json!(fit.coefficients);
+        for coefficient in coefficients.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
+            if let Some(fields) = coefficient.as_object_mut().filter(|_| !dated) {
+                fields.remove("date");
+            }
+        }
         json!({
             "family": runs.family,
             "runtime": runs.runtime,
@@ -158,7 +211,7 @@ fn report(fits: &[(Runs, Group, Fit)], left: &[Left]) -> Value {
             "weights": runs.weights,
             "peaks": group.points.len(),
             "startup": if group.startup { "measured" } else { "unknown" },
-            "coefficients": fit.coefficients,
+            "coefficients": coefficients,
             "refused": fit.refused,
             "notes": fit.notes,
         })
@@ -167,39 +220,59 @@ fn report(fits: &[(Runs, Group, Fit)], left: &[Left]) -> Value {
     json!({ "version": 1, "fits": fits.iter().map(one).collect::<Vec<_>>(), "leftOut": left })
 }
 
-/// Whether figures of the catalog that came from runs are what the runs give.
-fn compare(context: &mut Context, known: &BTreeMap<String, Coefficient>, fits: &[(Runs, Group, Fit)]) -> Done {
-    let mut wrong = Vec::new();
-    for (id, coefficient) in known.iter().filter(|(_, c)| c.source_rows.iter().all(|row| row.starts_with(FROM_RUN))) {
-        let mut found = fits.iter().filter_map(|(.., fit)| fit.coefficients.get(id)).filter(|c| c.source_rows == coefficient.source_rows);
-        match found.next() {
-            None => wrong.push(format!("{id}: its runs ({}) no longer give it", coefficient.source_rows.join(", "))),
-            Some(now) if now.value.to_bits() != coefficient.value.to_bits() => {
-                wrong.push(format!("{id}: the catalog says {}, its runs give {}", coefficient.value, now.value));
-            }
-            Some(_) => {}
-        }
+/// Whether spreads of the catalog are what their runs or rows give: each that is not is a finding at its place.
+fn compare(context: &mut Context, catalog: &Catalog, fits: &[(Runs, Group, Fit)]) -> Done {
+    let known = &catalog.rules.coefficients;
+    let spreads = || known.iter().filter(|(id, _)| id.starts_with("spread-"));
+    if spreads().next().is_none() {
+        return Ok(());
     }
-    for text in &wrong {
-        writeln!(context.err, "{text}")?;
+    let sources = cli::read(&context.authored()?)?;
+    let mut of_runs = BTreeMap::new();
+    for (id, coefficient) in spreads().filter(|(_, coefficient)| from_runs(coefficient)) {
+        let found = || fits.iter().filter_map(|(.., fit)| fit.coefficients.get(id));
+        let same_rows = found().find(|now| now.source_rows == coefficient.source_rows);
+        of_runs.extend(same_rows.map(|now| (id.clone(), now.clone())));
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Stop::No) }
+    let whose = |id: &str, coefficient: &Coefficient| id.starts_with("spread-") && from_runs(coefficient);
+    let mut findings = not_current(&sources, &of_runs, whose, "`fv-catalog calibrate --write --replace --date YYYY-MM-DD`");
+    if spreads().any(|(_, coefficient)| Accuracy::names_recorded_rows(coefficient)) {
+        let accuracy = Accuracy::recorded(catalog).map_err(Stop::Usage)?;
+        findings.extend(accuracy.not_fitted(catalog, &sources).map_err(Stop::Usage)?);
+    }
+    context.findings_beside(&findings)
+}
+
+/// In what two contexts differ: the flag that chooses, and what either has.
+fn differences(a: &Runs, b: &Runs) -> Vec<String> {
+    let fields = |runs: &Runs| {
+        [
+            ("--hardware", runs.hardware.clone()),
+            ("--partition", runs.partition.clone().unwrap_or_else(|| "none".to_owned())),
+            ("--gpu-count", runs.gpu_count.to_string()),
+            ("--revision", runs.revision.clone()),
+            ("--execution", runs.execution.replace(' ', "-")),
+            ("--weights", runs.weights.clone()),
+        ]
+    };
+    let pairs = fields(a).into_iter().zip(fields(b)).filter(|((_, a), (_, b))| a != b);
+    pairs.map(|((flag, a), (_, b))| format!("{flag} ({} or {})", short(&a), short(&b))).collect()
 }
 
 /// Writes the spread of each family and runtime, all or nothing.
 fn save(context: &mut Context, known: &BTreeMap<String, Coefficient>, fits: &[(Runs, Group, Fit)], replace: bool) -> Done {
     let mut files: BTreeMap<String, BTreeMap<String, Coefficient>> = BTreeMap::new();
+    let mut from: BTreeMap<&String, &Runs> = BTreeMap::new();
     for (runs, _, fit) in fits {
         let name = format!("rules/spread-{}-{}.yaml", runs.family, runs.runtime.word());
-        let file = files.entry(name.clone()).or_default();
         for (id, coefficient) in &fit.coefficients {
-            if file.insert(id.clone(), coefficient.clone()).is_some() {
-                let text = format!("{name}: runs of more than one context give {id}; choose with --hardware, --revision or --runtime");
-                return Err(Stop::Usage(text));
+            if let Some(other) = from.insert(id, runs) {
+                let flags = differences(other, runs).join(", ");
+                return Err(Stop::Usage(format!("{name}: runs of more than one context give {id}; choose with {flags}")));
             }
+            files.entry(name.clone()).or_default().insert(id.clone(), coefficient.clone());
         }
     }
-    files.retain(|_, coefficients| !coefficients.is_empty());
     if files.is_empty() {
         return Err(Stop::Usage("nothing to write".into()));
     }
@@ -207,8 +280,11 @@ fn save(context: &mut Context, known: &BTreeMap<String, Coefficient>, fits: &[(R
     for (name, coefficients) in &files {
         let prefix = name.trim_start_matches("rules/").trim_end_matches(".yaml");
         for (id, old) in known.iter().filter(|(id, _)| id.starts_with(&format!("{prefix}-"))) {
-            if !old.source_rows.iter().all(|row| row.starts_with(FROM_RUN)) {
-                let text = format!("{name}: {id} was fitted to measured rows by `fv-catalog accuracy --fit`; runs do not replace it");
+            if !from_runs(old) {
+                let text = format!(
+                    "{name}: {id} was fitted to measured rows, which runs do not replace, with or without --replace; `fv-catalog accuracy \
+                     --fit` fits it to the rows below tests/data again"
+                );
                 return Err(Stop::Usage(text));
             }
             match coefficients.get(id) {

@@ -65,6 +65,7 @@ pub(super) fn read(_: &Model, component: &ExpandedComponent, role: Role, asked: 
                 latents: FP32,
                 positions: POSITIONS,
                 attention: Attention::Cudnn,
+                tiles: 0,
             };
             Part::Dit(forward, placement)
         }
@@ -72,7 +73,8 @@ pub(super) fn read(_: &Model, component: &ExpandedComponent, role: Role, asked: 
             // A benchmark that does not tile turns the class's own tiling off.
             let tiling = asked.tiled.then_some(TILING);
             let act = asked.act(Dtype::Fp32);
-            let coder = Coder { vae: Vae::read(component)?, act, keep_fp32: !asked.cast && act == 2, tiling, slicing: asked.sliced };
+            let coder =
+                Coder { vae: Vae::read(component)?, act, keep_fp32: !asked.cast && act == 2, tiling, slicing: asked.sliced, int8: None };
             let [height, width, frames] = asked.video()?;
             match asked.stage.as_str() {
                 "decode" => Part::Decode(coder, Latent::of(asked.batch, frames, height, width)),

@@ -57,6 +57,7 @@ pub fn lower(h3: &H3, settings: &Settings, request: &Request, details: bool) -> 
         keep_fp32: vae.precision.keep_fp32 && vae_act != FP32,
         tiling: settings.tiling,
         slicing: settings.vae_slicing,
+        int8: None,
     };
     if request.batch > 1 {
         residency.uncovered(Reason::new("uncovered-batch", "the pipeline packs one request into one sequence: a batch is not modelled"));
@@ -156,6 +157,7 @@ pub fn lower(h3: &H3, settings: &Settings, request: &Request, details: bool) -> 
         latents: FP32,
         positions: 8,
         attention: settings.attention,
+        tiles: 0,
     };
     let mut streams = residency.streams(&mut p, Role::Transformer);
     let euler = |p: &mut Builder| {

@@ -4,8 +4,11 @@
 //! `diffusers/models/transformers/transformer_minimax_h3.py`; the class run on fake tensors reproduces it allocation for
 //! allocation (`tests/data/simulated`). Text, audio and video are rows of one sequence, whose attention has no mask. What a row
 //! is modulated with is looked up in a table of its timestep and modality.
+//!
+//! FastVideo's class (`fastvideo/models/dits/minimax_h3.py`, commit 99cd355a) runs the same operations in the same order, and
+//! besides has video sparse attention in tiles of 64 rows with a gate (`attention/backends/video_sparse_attn_h3.py`).
 
-use super::geometry::{AUDIO_ROW, Dit, REFINER_BLOCKS, ROTARY, ROTARY_FREQUENCIES, Rows, TEXT, VIDEO_ROW};
+use super::geometry::{AUDIO_ROW, Dit, REFINER_BLOCKS, ROTARY, ROTARY_FREQUENCIES, ROW, Rows, TEXT, VIDEO_ROW, latent_frames};
 use crate::forecast::operations::{Blocks, Operations};
 use crate::modules::FP32;
 use crate::modules::residency::Streams;
@@ -38,6 +41,16 @@ sites! { "minimax_h3.dit.attention":
     LOG_SUM_EXP "attention log-sum-exp" Activation;
     SCORES "attention scores" Activation;
     PROJECTED "projected attention" Activation;
+}
+sites! { "minimax_h3.dit.sparse_attention":
+    GATE "gate of the coarse branch" Activation;
+    TILES "query, key, value and gate in tiles" Activation;
+    ORDERED "query, key and value in tiles by head" Activation;
+    SELECTED "mask and places of chosen tiles" Activation;
+    FINE "attention output in tiles" Activation;
+    COARSE "coarse attention at full length" Activation;
+    GATED_COARSE "gated coarse attention" Activation;
+    SUM "attention of both branches" Activation;
 }
 sites! { "minimax_h3.dit.feed_forward":
     FFN_HIDDEN "feed-forward hidden" Activation;
@@ -72,6 +85,18 @@ pub struct Forward {
     pub positions: u64,
     /// The attention kernel.
     pub attention: Attention,
+    /// Tiles of sparse attention; 0 without it.
+    pub tiles: u64,
+}
+
+/// Rows of a tile of sparse attention, and its extent in latent frames, rows and columns of the packed grid.
+pub const TILE: u64 = 64;
+const SIDE: u64 = 4;
+
+/// Tiles of a clip's video rows, and before them those of its text and sound.
+pub fn tiles(height: u64, width: u64, frames: u64, rows: &Rows) -> u64 {
+    let grid = [latent_frames(frames), height / ROW, width / ROW];
+    (rows.text + rows.audio).div_ceil(TILE) + grid.into_iter().map(|extent| extent.div_ceil(SIDE)).product::<u64>()
 }
 
 impl Forward {
@@ -202,6 +227,40 @@ impl Forward {
         flat
     }
 
+    /// Video sparse attention: everything in tiles, which are padded, the kernel's own order, each head's choice of tiles, and the
+    /// coarse branch at full length, gated where the transformer has a gate.
+    fn attend_sparsely(&self, p: &mut Builder) -> Tensor {
+        let inner = self.dit.inner();
+        let padded = self.tiles * TILE;
+        let gated = self.dit.sparse_gate;
+        let gate = gated.then(|| self.make(p, &GATE, self.rows.all(), inner, self.act));
+        let all = 3 + u64::from(gated);
+        let tiled = p.alloc(&TILES, &[("tensors", all), ("rows in tiles", padded), ("inner width", inner)], self.act);
+        let one = |p: &mut Builder, site: &'static Site| self.make(p, site, padded, inner, self.act);
+        let ordered = [(); 3].map(|()| one(p, &ORDERED));
+        let pairs = [("heads", self.dit.heads), ("tiles", self.tiles), ("chosen from", self.tiles), ("mask and place", 5)];
+        let selected = p.alloc(&SELECTED, &pairs, 1);
+        let mut out = one(p, &FINE);
+        if gated {
+            let coarse = one(p, &COARSE);
+            let product = one(p, &GATED_COARSE);
+            let sum = one(p, &SUM);
+            for tensor in [product, coarse, out] {
+                p.release(tensor);
+            }
+            out = sum;
+        }
+        p.release(selected);
+        for tensor in ordered {
+            p.release(tensor);
+        }
+        let rows = self.make(p, &ATTENTION, self.rows.all(), inner, self.act);
+        for tensor in [out, tiled].into_iter().chain(gate) {
+            p.release(tensor);
+        }
+        rows
+    }
+
     /// One attention layer over `rows` rows, whose input stays; ends with the projected output.
     fn attention(&self, p: &mut Builder, rows: u64, rotary: bool) -> Tensor {
         let inner = self.dit.inner();
@@ -212,7 +271,7 @@ impl Forward {
             query = self.rotary(p, query);
             key = self.rotary(p, key);
         }
-        let attended = self.attend(p, rows);
+        let attended = if rotary && self.tiles > 0 { self.attend_sparsely(p) } else { self.attend(p, rows) };
         let projected = self.make(p, &PROJECTED, rows, self.dit.hidden, self.act);
         for tensor in [attended, query, key, value] {
             p.release(tensor);

@@ -1,29 +1,33 @@
-//! A request through FastVideo's MiniMax H3, as far as it can be derived.
+//! A request through FastVideo's MiniMax H3.
 //!
-//! The code is in no released version. What is known are published notes on an RTX 4090 (October 2026; the rows are in
-//! `tests/data/fasth3_rtx4090.csv`, what they say in `docs/fasth3-runs.md`) and what an earlier state of the code holds, found
-//! by running it on fake tensors. From these follow the storage and streaming of blocks and of the text encoder, and what is
-//! alive where attention is widest; nothing is fitted to the published peaks. Everything else is `unknown` by name: other
-//! arrangements than the one of the notes, and decoding, of which only weights and the video are counted.
+//! The code is in no released version. Two states of it are known, and each is a rule; what is neither is `unknown` by name.
 //!
-//! * A block is stored as FP8 matrices, a bf16 gate, and its factored modulation in two bytes: 0.4337 GiB, the difference that
-//!   the notes show for each resident block. Two more pass by: the one at work and the next.
-//! * Tile-first attention scatters its input into tiles of 64 rows before the projections. Query, key, value and gate are as
-//!   long as the tiles, and so are copies of the first three in the kernel's order, its output, the coarse branch at full
-//!   length, that times the gate, and their sum.
+//! * [`fastvideo_plain`](super::fastvideo_plain): checkpoints in plain types, with the code of the public repository.
+//! * Here: the FP8 checkpoint with streamed blocks and encoder, from published notes on an RTX 4090 (October 2026; the rows are in
+//!   `tests/data/fasth3_rtx4090.csv`, what they say in `docs/fasth3-runs.md`). Nothing is fitted to the published peaks.
+//!
+//! A block of the notes is stored as FP8 matrices, a bf16 gate, and its factored modulation in two bytes: 0.4337 GiB, the difference
+//! that they show for each resident block. Two more pass by: the one at work and the next. Tile-first attention scatters its input
+//! into tiles of 64 rows before the projections. Query, key, value and gate are as long as the tiles, and so are copies of the first
+//! three in the kernel's order, its output, the coarse branch at full length, that times the gate, and their sum. The decoder is the
+//! light one with matrices in int8, which the checkpoint carries; with all tiles in one call it takes more than denoising.
 
 use fv_spec::authored::Role;
-use fv_spec::compiled::{Example, Model};
+use fv_spec::compiled::Model;
 use fv_spec::estimate::{HostBytes, Reason, StageName};
 use fv_spec::request::Request;
 
-use super::geometry::{ROTARY, Rows, TEXT, latent_frames};
+use super::audio_vae::{self, Decode};
+use super::diffusers_dit::{TILE, tiles};
+use super::fastvideo_plain;
+use super::geometry::{LATENT, Latent, ROTARY, Rows, TEXT, audio_latents};
 use super::model::H3;
+use super::video_vae::{Coder, streamed::Int8};
 use super::weights::{QWEN, QWEN_FFN};
 use crate::family::Lowered;
+use crate::modules::FP32;
 use crate::modules::parameter::Parameter;
-use crate::modules::weights_only;
-use crate::program::{Builder, List, Site, sites};
+use crate::program::{Builder, List, Site, Tensor, sites};
 use crate::settings::{Attention, Placement, Settings};
 
 sites! { "minimax_h3.fastvideo.weights":
@@ -33,6 +37,7 @@ sites! { "minimax_h3.fastvideo.weights":
     LAYER "streamed encoder layer" Staging;
     EXPANDED "expanded encoder matrix" Staging;
     VAE "vae weights" Weights;
+    AUDIO_VAE "audio_vae weights" Weights;
 }
 sites! { "minimax_h3.fastvideo.encoder":
     STATES "encoder states" Activation;
@@ -55,15 +60,15 @@ sites! { "minimax_h3.fastvideo.feed_forward":
     ROWS "hidden rows" Activation;
     CHUNK "feed-forward hidden of a chunk" Activation;
 }
-sites! { "minimax_h3.fastvideo.output":
-    VIDEO "decoded video" Output;
+sites! { "minimax_h3.fastvideo.decoding":
+    LATENTS "latents" Activation;
 }
 
 /// Bytes of a value in bf16 or fp16.
 const HALF: u64 = 2;
-/// Rows of a tile, and its extent in latent frames, rows and columns of the packed grid.
-const TILE: u64 = 64;
-const SIDE: u64 = 4;
+
+/// Scales the sums of the decoder's int8 products in one kernel.
+const FUSED_DEQUANT: &str = "FASTVIDEO_H3_VAE_INT8_FUSED_DEQUANT";
 
 /// Bytes of one parameter of a block as the checkpoint stores it: matrices that quantisation covers in FP8, the rest in halves.
 fn stored(parameter: &Parameter) -> u64 {
@@ -71,18 +76,32 @@ fn stored(parameter: &Parameter) -> u64 {
 }
 
 /// A variable as it was resolved.
-fn variable<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
     settings.reported.iter().find(|setting| setting.key == name).and_then(|setting| setting.value.as_str())
+}
+
+/// Spatial tiles in a call of the decoder.
+pub(super) fn tiles_per_call(settings: &Settings) -> u64 {
+    variable(settings, "FASTVIDEO_H3_VAE_TILE_BATCH").and_then(|text| text.trim().parse().ok()).unwrap_or(1)
+}
+
+/// Whether a switch is on.
+fn switch(settings: &Settings, name: &str) -> bool {
+    variable(settings, name).is_some_and(|text| matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true"))
+}
+
+/// Whether the checkpoint is the notes' own kind.
+fn is_fp8(model: &Model) -> bool {
+    model.model_id.to_ascii_uppercase().contains("FP8")
 }
 
 /// Why this is not the arrangement that the notes describe.
 fn missing(model: &Model, h3: &H3, settings: &Settings, request: &Request) -> Vec<Reason> {
-    let switch = |name: &str| variable(settings, name).is_some_and(|text| matches!(text.trim(), "1" | "true"));
+    let switch = |name: &str| switch(settings, name);
     let sparse = matches!(settings.attention, Attention::VideoSparse { tile: 64, .. });
     let streamed = settings.component(Role::Transformer).is_some_and(|c| matches!(c.placement, Placement::Streamed { .. }));
-    let fp8 = model.model_id.to_ascii_uppercase().contains("FP8");
     [
-        (fp8 && h3.dit.rank.is_some() && h3.dit.sparse_gate, "a checkpoint in FP8 with gates and factored modulation"),
+        (is_fp8(model) && h3.dit.rank.is_some() && h3.dit.sparse_gate, "a checkpoint in FP8 with gates and factored modulation"),
         (streamed, "layerwise offloading of the transformer"),
         (sparse, "sparse attention with tiles of 64 rows"),
         (switch("FASTVIDEO_H3_VSA_TILE_FIRST"), "FASTVIDEO_H3_VSA_TILE_FIRST=1"),
@@ -103,21 +122,14 @@ fn missing(model: &Model, h3: &H3, settings: &Settings, request: &Request) -> Ve
 /// Lowers a request.
 ///
 /// # Errors
-/// Where not even weights can be placed.
-pub fn lower(
-    model: &Model,
-    example: &Example,
-    h3: &H3,
-    settings: &Settings,
-    request: &Request,
-    details: bool,
-) -> Result<Lowered, Vec<Reason>> {
+/// Why it is neither arrangement.
+pub fn lower(model: &Model, h3: &H3, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
+    if !is_fp8(model) {
+        return fastvideo_plain::lower(h3, settings, request, details);
+    }
     let missing = missing(model, h3, settings, request);
     if !missing.is_empty() {
-        // Of another arrangement the weights are known.
-        let mut floor = weights_only::lower(model, example, settings, request, details)?;
-        floor.uncovered.splice(0..0, missing);
-        return Ok(floor);
+        return Err(missing);
     }
     let Some(Placement::Streamed { resident, .. }) = settings.component(Role::Transformer).map(|c| c.placement) else {
         return Err(vec![Reason::new("unresolved-component", "no settings were resolved for the transformer")]);
@@ -166,21 +178,20 @@ pub fn lower(
     p.stage(StageName::Denoising);
     let chunk = variable(settings, "FASTVIDEO_H3_FFN_CHUNK_TOKENS").and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
     let (kernel, sparsity) = (variable(settings, "FASTVIDEO_H3_VSA_SM89_KERNEL"), settings.attention);
-    let forward = Forward { h3, rows, request, chunk: chunk.unwrap_or(rows.all()).min(rows.all()), int8: kernel == Some("int8"), sparsity };
+    let tiles = tiles(height, width, frames, &rows);
+    // Builds that know of the decoder's fused scaling have a kernel that needs no copies (commits 7a0d7d33b and 3c0668f6c of the notes).
+    let direct = kernel == Some("int8") && switch(settings, FUSED_DEQUANT);
+    let forward =
+        Forward { h3, rows, tiles, direct, chunk: chunk.unwrap_or(rows.all()).min(rows.all()), int8: kernel == Some("int8"), sparsity };
     for _ in 0..if resident < h3.dit.blocks { 2 } else { 0 } {
         place(&mut p, &STREAMED, block, passing);
     }
     forward.block(&mut p);
 
     p.stage(StageName::Decoding);
-    p.phase("weights");
     // The next request's first block stays fetched.
     p.release_list(passing);
-    let vae: u64 = h3.vae.tensors().parameters();
-    let decoder = p.alloc(&VAE, &[("parameters", vae)], 1);
-    p.phase("output");
-    p.touch(&VIDEO, &[("channels", 3), ("frames", frames), ("height", height), ("width", width)], HALF);
-    p.release(decoder);
+    decode(&mut p, h3, settings, Latent::of(1, frames, height, width), frames);
     p.release(prompt);
     p.release_list(weights);
 
@@ -191,45 +202,58 @@ pub fn lower(
     Ok(Lowered {
         program,
         host: [host; 4],
-        uncovered: vec![Reason::new(
-            "uncovered-decoding",
-            "what FastVideo's decoder of MiniMax H3 allocates is not published: of decoding only weights and video are counted",
-        )],
+        uncovered: Vec::new(),
         notes: vec![
             "derived from FastVideo's published RTX 4090 notes and from an earlier state of its code, since the code is not released: \
-             storage and streaming from the notes, live tensors of attention from the order of operations they describe"
+             storage and streaming from the notes, live tensors of attention from the order of operations they describe, decoding \
+             from the decoder's public code with matrices in int8"
                 .to_owned(),
         ],
     })
+}
+
+/// Both VAEs in turn, each moved in for its stage (`FASTVIDEO_H3_PARK_MODULES`). Nothing else of a VAE's own is published, so its
+/// arithmetic is that of the public code, which keeps it in fp32 beside the int8 matrices.
+fn decode(p: &mut Builder, h3: &H3, settings: &Settings, latent: Latent, frames: u64) {
+    p.phase("weights");
+    let kept = p.list();
+    let weights = p.alloc(&VAE, &[("bytes", h3.vae.int8_bytes())], 1);
+    let z = [("channels", LATENT), ("frames", latent.frames), ("height", latent.height), ("width", latent.width)];
+    let latents = p.alloc(&LATENTS, &z, FP32);
+    let int8 = Some(Int8 { fused: switch(settings, FUSED_DEQUANT) });
+    let coder = Coder { vae: h3.vae, act: FP32, keep_fp32: false, tiling: settings.tiling, slicing: false, int8 };
+    coder.decode_to_host(p, latent, tiles_per_call(settings));
+    for tensor in [latents, weights] {
+        p.release(tensor);
+    }
+    p.phase("weights");
+    let weights = p.alloc(&AUDIO_VAE, &[("parameters", audio_vae::tensors().parameters())], FP32);
+    let waveform = Decode { batch: 2, frames: audio_latents(frames), warm: false }.emit(p, kept);
+    for tensor in [waveform, weights] {
+        p.release(tensor);
+    }
+    p.release_list(kept);
 }
 
 /// One block of the transformer.
 struct Forward<'a> {
     h3: &'a H3,
     rows: Rows,
-    request: &'a Request,
+    /// Tiles of text and sound, and of the video.
+    tiles: u64,
     /// Rows of the feed-forward layer at a time.
     chunk: u64,
     int8: bool,
+    /// Whether the kernel reads query, key and value where they are.
+    direct: bool,
     sparsity: Attention,
 }
 
 impl Forward<'_> {
-    /// Tiles of text and sound, and of the video.
-    fn tiles(&self) -> [u64; 2] {
-        let grid = [
-            latent_frames(self.request.num_frames.into()),
-            u64::from(self.request.height) / super::geometry::ROW,
-            u64::from(self.request.width) / super::geometry::ROW,
-        ];
-        [(self.rows.text + self.rows.audio).div_ceil(TILE), grid.into_iter().map(|extent| extent.div_ceil(SIDE)).product()]
-    }
-
     fn block(&self, p: &mut Builder) {
         let dit = &self.h3.dit;
         let (all, hidden) = (("rows", self.rows.all()), ("hidden", dit.hidden));
-        let [prefix, video] = self.tiles();
-        let tiled = ("rows in tiles", (prefix + video) * TILE);
+        let tiled = ("rows in tiles", self.tiles * TILE);
         let inner = ("inner width", dit.inner());
         p.phase("embedding");
         // Kept by the forward pass, whatever block runs: the rows before they were packed, and the rotary tables.
@@ -240,9 +264,9 @@ impl Forward<'_> {
         p.phase("attention");
         let scattered = p.alloc(&TILED, &[tiled, hidden], HALF);
         let projected = [(); 4].map(|()| p.alloc(&PROJECTED, &[tiled, inner], HALF));
-        let ordered = [(); 3].map(|()| p.alloc(&ORDERED, &[tiled, inner], HALF));
+        let ordered: Vec<Tensor> = (0..if self.direct { 0 } else { 3 }).map(|_| p.alloc(&ORDERED, &[tiled, inner], HALF)).collect();
         // Each head's choice of tiles for each tile: a byte and a 32-bit place.
-        let pairs = [("heads", dit.heads), ("tiles", prefix + video), ("chosen from", prefix + video), ("mask and place", 5)];
+        let pairs = [("heads", dit.heads), ("tiles", self.tiles), ("chosen from", self.tiles), ("mask and place", 5)];
         let selected = matches!(self.sparsity, Attention::VideoSparse { .. }).then(|| p.alloc(&SELECTED, &pairs, 1));
         let narrow = self.int8.then(|| [(); 2].map(|()| p.alloc(&NARROW, &[tiled, inner], 1)));
         let fine = p.alloc(&FINE, &[tiled, inner], HALF);
@@ -290,23 +314,31 @@ mod tests {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (settings, request) = resolve(&model, &example, &request, &Overrides { env, ..Overrides::default() }).expect("settings");
         let h3 = H3::read(&model, &example).expect("a model of the family");
-        lower(&model, &example, &h3, &settings, &request, false).expect("the arrangement of the notes")
+        lower(&model, &h3, &settings, &request, false).expect("the arrangement of the notes")
     }
 
     fn peak(lowered: &Lowered) -> u64 {
         lowered.program.run(&Allocator::None, Sampling::Ends).phases.iter().map(|phase| phase.live).max().unwrap_or(0)
     }
 
-    /// Rows of `tests/data/fasth3_rtx4090.csv` whose peak is in denoising, in hundredths of a GiB.
+    const RESIDENT: &str = "FASTVIDEO_LAYERWISE_RESIDENT_BLOCKS";
+    const FUSED: &str = FUSED_DEQUANT;
+
+    /// Rows of `tests/data/fasth3_rtx4090.csv`, in hundredths of a GiB: height, width, frames, resident blocks, whether the decoder's
+    /// products were scaled in one kernel.
     #[test]
     fn the_published_peaks() {
-        const RESIDENT: &str = "FASTVIDEO_LAYERWISE_RESIDENT_BLOCKS";
-        for (size, resident, published) in
-            [([480, 832, 243], "0", 868), ([480, 832, 243], "6", 1128), ([480, 832, 243], "30", 2169), ([768, 1344, 243], "12", 2119)]
-        {
-            let derived = peak(&lowered(size[0], size[1], size[2], &[(RESIDENT, resident)]));
+        for (size, resident, fused, published) in [
+            ([480, 832, 243], "0", "0", 868),
+            ([480, 832, 243], "6", "0", 1128),
+            ([480, 832, 243], "30", "0", 2169),
+            ([768, 1344, 243], "12", "0", 2119),
+            ([480, 832, 243], "30", "1", 2029),
+            ([480, 832, 124], "34", "1", 2201),
+        ] {
+            let derived = peak(&lowered(size[0], size[1], size[2], &[(RESIDENT, resident), (FUSED, fused)]));
             let published = published * (1 << 30) / 100;
-            assert!(derived.abs_diff(published) * 100 <= published * 8, "{size:?}, {resident} blocks: {derived}, published {published}");
+            assert!(derived.abs_diff(published) * 100 <= published * 4, "{size:?}, {resident} blocks: {derived}, published {published}");
         }
         let [none, one] = ["0", "1"].map(|resident| peak(&lowered(480, 832, 243, &[(RESIDENT, resident)])));
         // 0.4337 GiB.
@@ -314,7 +346,20 @@ mod tests {
     }
 
     #[test]
-    fn decoding_is_unknown_by_name() {
-        assert!(lowered(480, 832, 243, &[]).uncovered.iter().any(|reason| reason.code == "uncovered-decoding"));
+    fn all_of_the_notes_arrangement_is_covered() {
+        let notes = lowered(480, 832, 243, &[]);
+        assert!(notes.uncovered.is_empty(), "{:?}", notes.uncovered);
+        // Fewer tiles in a call take less while decoding, and one kernel for the scales less than four.
+        let decoding = |env: &[(&str, &str)]| {
+            let lowered = lowered(480, 832, 243, env);
+            let peaks = lowered.program.run(&Allocator::None, Sampling::Ends).phases;
+            let of_decoding = lowered.program.phases().iter().zip(peaks).filter(|(phase, _)| phase.stage == StageName::Decoding);
+            of_decoding.map(|(_, peak)| peak.live).max().unwrap_or(0)
+        };
+        let batch = "FASTVIDEO_H3_VAE_TILE_BATCH";
+        let peaks = [decoding(&[(batch, "1")]), decoding(&[(batch, "4")]), decoding(&[(FUSED, "1")]), decoding(&[])];
+        assert!(peaks.windows(2).all(|pair| pair[0] < pair[1]), "{peaks:?}");
+        // More than there are is all of them.
+        assert_eq!(decoding(&[(batch, "12")]), decoding(&[(batch, "28")]));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`geometry`] and [`weights`]: a model of the catalog, read into what the rules need.
 //! * [`model`]: a model as a deployment loads it; [`diffusers`]: a request through diffusers' modular pipeline.
-//! * [`fastvideo`]: what is published of FastVideo's; [`freevideo`]: its planner's table,
+//! * [`fastvideo`]: FastVideo with the checkpoint of its notes, [`fastvideo_plain`]: with plain ones; [`freevideo`]: its planner's table,
 //!   [`planned`]: its planner's verdict.
 //! * [`diffusers_dit`], [`video_vae`], [`audio_vae`], [`qwen`]: the models that diffusers runs; [`component`]: each on its own.
 
@@ -11,6 +11,7 @@ pub mod component;
 pub mod diffusers;
 pub mod diffusers_dit;
 pub mod fastvideo;
+pub mod fastvideo_plain;
 pub mod freevideo;
 pub mod geometry;
 pub mod model;
@@ -53,9 +54,7 @@ impl Family for MiniMaxH3 {
     ) -> Option<Result<Lowered, Vec<Reason>>> {
         Some(match settings.runtime {
             Runtime::Diffusers => model::H3::read(model, example).and_then(|h3| diffusers::lower(&h3, settings, request, details)),
-            Runtime::FastVideo => {
-                model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, example, &h3, settings, request, details))
-            }
+            Runtime::FastVideo => model::H3::read(model, example).and_then(|h3| fastvideo::lower(model, &h3, settings, request, details)),
             Runtime::FreeVideo => {
                 model::H3::read(model, example).and_then(|h3| freevideo::lower(h3.dit.blocks, settings, request, details))
             }

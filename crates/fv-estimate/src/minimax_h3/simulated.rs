@@ -25,7 +25,7 @@ fn transformer() {
         [("keep", [14_040, 414, 300], 1, 2, true), ("cast", [14_040, 414, 300], 1, 2, false), ("fp32", [3_600, 414, 512], 2, 4, true)]
     {
         let rows = Rows { text, condition: 0, audio, video };
-        let forward = Forward { dit, rows, batch, act, keep_fp32, latents: 4, positions: 4, attention: Attention::Cudnn };
+        let forward = Forward { dit, rows, batch, act, keep_fp32, latents: 4, positions: 4, attention: Attention::Cudnn, tiles: 0 };
         assert_equal(&program(|p| forward.emit(p, &mut Streams::whole()).to_vec()), &format!("h3_dit_{name}"));
     }
 }
@@ -33,7 +33,7 @@ fn transformer() {
 #[test]
 fn video() {
     let vae = Vae { layers: 2 };
-    let coder = |act, keep_fp32, tiled: bool| Coder { vae, act, keep_fp32, tiling: tiled.then_some(TILING), slicing: false };
+    let coder = |act, keep_fp32, tiled: bool| Coder { vae, act, keep_fp32, tiling: tiled.then_some(TILING), slicing: false, int8: None };
     for (name, [batch, height, width, frames], coder) in [
         ("dec_bf16", [1, 352, 640, 73], coder(2, false, false)),
         ("dec_bf16_tiled", [1, 480, 832, 56], coder(2, false, true)),
@@ -73,11 +73,11 @@ fn measured_peaks() {
     let dit = Dit { hidden: 5376, ffn: 14_336, heads: 56, head: 128, blocks: 50, rank: None, sparse_gate: false };
     let transformer = |[height, width, frames]: [u64; 3], text, batch, keep_fp32| {
         let rows = Rows::of(height, width, frames, text, 0);
-        let forward = Forward { dit, rows, batch, act: 2, keep_fp32, latents: 4, positions: 8, attention: Attention::Cudnn };
+        let forward = Forward { dit, rows, batch, act: 2, keep_fp32, latents: 4, positions: 8, attention: Attention::Cudnn, tiles: 0 };
         Part::Dit(forward, Placement::Resident)
     };
     let vae = Vae { layers: 36 };
-    let coder = |act, keep_fp32, tiled: bool| Coder { vae, act, keep_fp32, tiling: tiled.then_some(TILING), slicing: false };
+    let coder = |act, keep_fp32, tiled: bool| Coder { vae, act, keep_fp32, tiling: tiled.then_some(TILING), slicing: false, int8: None };
     let decode = |[height, width, frames]: [u64; 3], coder| Part::Decode(coder, Latent::of(1, frames, height, width));
     let encode = |[height, width, frames]: [u64; 3], coder| Part::Encode(coder, [1, frames, height, width]);
     let (large, small) = ([768, 1344, 124], [480, 832, 124]);

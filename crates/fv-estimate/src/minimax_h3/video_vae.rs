@@ -5,6 +5,9 @@
 //! `diffusers/models/autoencoders/autoencoder_kl_minimax_h3.py`; the class run on fake tensors reproduces it allocation for
 //! allocation (`tests/data/simulated`). Both halves work clip by clip: 17 frames are encoded at a time, and seven latent frames
 //! are decoded, of which two overlap the next clip's. Within a clip space is tiled unless that is turned off.
+//! [`streamed`] is how FastVideo decodes with the same layers.
+
+pub mod streamed;
 
 use super::geometry::{LATENT, Latent, SPATIAL, Vae};
 use super::weights::{FFN, LEVELS, PATCH, REGISTERS, WIDTH};
@@ -71,6 +74,8 @@ pub struct Coder {
     pub tiling: Option<Tiling>,
     /// Whether one video of a batch is coded at a time.
     pub slicing: bool,
+    /// Matrices of the decoder's blocks in int8.
+    pub int8: Option<streamed::Int8>,
 }
 
 /// Extents of a feature map or video.
@@ -351,11 +356,11 @@ impl Coder {
         p.phase("decode_feed_forward");
         let next = self.norm(p, tokens, residual);
         p.release(normed);
-        let both = tokens.make(p, &FFN_HIDDEN, 2 * FFN, self.act);
+        let both = self.product(p, tokens, &FFN_HIDDEN, [WIDTH, 2 * FFN]);
         let [gate, product] = [(); 2].map(|()| tokens.make(p, &FFN_HIDDEN, FFN, self.act));
         p.release(gate);
         p.release(both);
-        let out = tokens.make(p, &TOKENS, WIDTH, self.act);
+        let out = self.product(p, tokens, &TOKENS, [FFN, WIDTH]);
         p.release(product);
         let scaled = tokens.make(p, &SCALED, WIDTH, residual);
         p.release(out);

@@ -33,27 +33,31 @@ fn weights(role: Role, component: &ExpandedComponent) -> Weights {
     Weights { role, groups, rest: one(component.parameter_count.get().saturating_sub(inside)), buffers: 0 }
 }
 
-/// Lowers a request of a model that no rule covers.
+/// Lowers a request of a model that no rule covers. `why`: the reasons of a family's rule that is there and does not cover it.
 ///
 /// # Errors
 /// Where a component's weights cannot be placed either.
-pub fn lower(model: &Model, example: &Example, settings: &Settings, request: &Request, details: bool) -> Result<Lowered, Vec<Reason>> {
+pub fn lower(
+    model: &Model,
+    example: &Example,
+    settings: &Settings,
+    request: &Request,
+    details: bool,
+    why: Option<Vec<Reason>>,
+) -> Result<Lowered, Vec<Reason>> {
     let component = |role: Role| example.components.get(&role).or_else(|| model.components.get(&role));
     let roles: Vec<Role> = ORDER.into_iter().filter(|role| component(*role).is_some()).collect();
     let mut p = Builder::new(details);
     let all = roles.iter().filter_map(|role| Some(weights(*role, component(*role)?))).collect();
-    let mut residency = Residency::with_unlike(all, settings, &mut p)?;
+    let mut residency = match (Residency::with_unlike(all, settings, &mut p), &why) {
+        (Ok(residency), _) => residency,
+        (Err(reasons), why) => return Err(why.iter().flatten().cloned().chain(reasons).collect()),
+    };
     load_stage(&mut p, &mut residency);
     let (family, runtime) = (&model.memory_rules, settings.runtime.word());
-    let covered = crate::family::find(family).map_or(&[] as &[Runtime], |family| family.runtimes());
-    if let Some(other) = model.examples.iter().find(|other| covered.contains(&other.runtime) && other.runtime != settings.runtime) {
-        let (id, other) = (&other.id, other.runtime.word());
-        let text = format!("no memory rule covers {family} x {runtime}; the family has rules for {other}: try --deployment {id}");
-        residency.uncovered(Reason::new("uncovered-family", text));
-    }
-    for role in &roles {
-        let text = format!("no memory rule covers {family} x {runtime}: what the {} computes with is unknown", role.word());
-        residency.uncovered(Reason::new("uncovered-family", text));
+    let has_rule = why.is_some();
+    for reason in why.unwrap_or_else(|| uncovered(model, settings, &roles)) {
+        residency.uncovered(reason);
     }
     let with = |stage: StageName| roles.iter().copied().filter(move |role| stage_of(*role) == stage);
     for stage in [StageName::Encoding, StageName::Denoising, StageName::Decoding] {
@@ -79,8 +83,23 @@ pub fn lower(model: &Model, example: &Example, settings: &Settings, request: &Re
         ];
         p.touch(&VIDEO, &dims, bytes_of(execution.precision.computed));
     }
-    residency.note(format!("sizes are a floor: {family} x {runtime} has no rule, so only weights and the decoded video are counted"));
+    let lacks = if has_rule { "has no rule for this" } else { "has no rule" };
+    residency.note(format!("sizes are a floor: {family} x {runtime} {lacks}, so only weights and the decoded video are counted"));
     residency.finish(p)
+}
+
+/// That no rule covers a model under a runtime, what does, and whose activations are missing.
+fn uncovered(model: &Model, settings: &Settings, roles: &[Role]) -> Vec<Reason> {
+    let (family, runtime) = (&model.memory_rules, settings.runtime.word());
+    let covered = crate::family::find(family).map_or(&[] as &[Runtime], |family| family.runtimes());
+    let other = model.examples.iter().find(|other| covered.contains(&other.runtime) && other.runtime != settings.runtime);
+    let other = other.map(|other| {
+        let (id, other) = (&other.id, other.runtime.word());
+        format!("no memory rule covers {family} x {runtime}; the family has rules for {other}: try --deployment {id}")
+    });
+    let each =
+        roles.iter().map(|role| format!("no memory rule covers {family} x {runtime}: what the {} computes with is unknown", role.word()));
+    other.into_iter().chain(each).map(|text| Reason::new("uncovered-family", text)).collect()
 }
 
 /// The stage that a component works in.

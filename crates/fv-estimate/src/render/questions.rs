@@ -6,7 +6,7 @@ use fv_spec::questions::{Adapted, Change, Clip, Compared, Comparison, Extent, La
 use super::needs::{first_reason, label, list, reasons};
 use super::text::{Line, Text, Tone, cut};
 use super::times;
-use super::words::effect;
+use super::words::{duration, effect};
 use super::{Names, bounded, gib, number, request, tone, while_doing, word};
 
 /// Changes that are listed.
@@ -297,7 +297,8 @@ pub(super) fn changes(text: &mut Text, title: &str, changes: &[Change], tried: &
         let peak = change.device_peak.map_or(String::new(), |peak| format!(", at most {}", gib(peak.high)));
         let moved =
             change.moved_bytes.filter(|bytes| *bytes > 0).map_or(String::new(), |bytes| format!(", {} moved a request", gib(bytes)));
-        let line = Line::new().plain(&change.changes.join("; ")).quiet(&format!("  [{}{peak}{moved}]", effect(change.output_effect)));
+        let time = change.time.map_or(String::new(), |time| format!(", about {}", duration(time.value_ns)));
+        let line = Line::new().plain(&change.changes.join("; ")).quiet(&format!("  [{}{peak}{time}{moved}]", effect(change.output_effect)));
         text.item(line, width);
         text.wrapped(Line::new().pad(6), Line::new().quiet(&change.arguments), width);
     }

@@ -347,7 +347,7 @@ fn environment(context: &Context<'_>, book: &mut Book) {
 }
 
 /// Values that leave a family's own switch off, or as it is by default.
-fn neutral(name: &str, text: &str) -> bool {
+pub(crate) fn neutral(name: &str, text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     match name {
         "FASTVIDEO_H3_PINNED_SWAP" => matches!(text.as_str(), "1" | "true" | "yes" | "on"),
@@ -365,6 +365,10 @@ fn of_h3(name: &str, text: &str) -> bool {
         "FASTVIDEO_H3_ENCODER_LAYERWISE" | "FASTVIDEO_H3_ENCODER_FUSED_DEQUANT" | "FASTVIDEO_H3_VSA_TILE_FIRST" => text == "1",
         "FASTVIDEO_H3_VSA_SM89_KERNEL" => matches!(text, "bf16" | "int8"),
         "FASTVIDEO_H3_FFN_CHUNK_TOKENS" => text.parse::<u32>().is_ok(),
+        "FASTVIDEO_H3_VAE_TILE_BATCH" => text.parse::<u32>().is_ok_and(|tiles| tiles > 0),
+        "FASTVIDEO_H3_VAE_INT8_SHARED_QKV" | "FASTVIDEO_H3_VAE_INT8_TRANSPOSE_VIEW" | "FASTVIDEO_H3_VAE_INT8_FUSED_DEQUANT" => {
+            matches!(text.to_ascii_lowercase().as_str(), "1" | "true")
+        }
         _ => false,
     }
 }

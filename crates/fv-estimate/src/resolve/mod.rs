@@ -14,7 +14,7 @@
 mod allocator;
 mod book;
 mod diffusers;
-mod fastvideo;
+pub(crate) mod fastvideo;
 pub mod legal;
 mod request;
 pub(crate) mod sections;
@@ -381,9 +381,11 @@ fn uncovered(context: &Context<'_>) -> Settings {
     for (key, value) in context.overrides.set.iter().filter(|(key, _)| planned(key)) {
         settings.reported.push(Setting { key: key.clone(), value: value.clone(), provenance: Provenance::User });
     }
+    // FreeVideo's planner stands in, once it knows both memories.
+    let needs = if runtime == Runtime::FreeVideo { ", for which the host's memory has to be known, as by --host-gb" } else { "" };
     settings.unknown.push(Reason::new(
         "uncovered-runtime",
-        format!("settings of the runtime {} are not resolved: its memory is decided by a plan", runtime.word()),
+        format!("settings of the runtime {} are not resolved: its memory is decided by a plan{needs}", runtime.word()),
     ));
     settings
 }

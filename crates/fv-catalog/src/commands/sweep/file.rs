@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 
 use super::shape::{Shape, lines};
 use super::summary::Tally;
-use super::{SweepArgs, grouped, piece};
+use super::{Interruption, SweepArgs, grouped, piece};
 use crate::cli::Stop;
 
 /// Everything that the rows depend on.
@@ -223,7 +223,7 @@ impl Target {
         })?;
         let known: Map<String, Value> = serde_json::from_str(&known).map_err(|error| refuse(note, error.to_string()))?;
         let keys = self.parameters.keys().chain(known.keys().filter(|key| !self.parameters.contains_key(*key)));
-        let differs: Vec<&str> = keys.filter(|key| known.get(*key) != self.parameters.get(*key)).map(|key| in_words(key)).collect();
+        let differs: Vec<String> = keys.filter_map(|key| differs(key, known.get(key), self.parameters.get(key))).collect();
         if differs.is_empty() {
             return Ok(());
         }
@@ -234,12 +234,17 @@ impl Target {
     /// Writes what is left.
     ///
     /// # Errors
-    /// That it cannot be written; what is there can be continued.
-    pub(super) fn complete(&mut self, plan: &Plan<'_>, shape: Shape) -> Result<Tally, Stop> {
+    /// That it cannot be written, or that the user ended it; what is there can be continued.
+    pub(super) fn complete(&mut self, plan: &Plan<'_>, shape: Shape, stop: &Interruption) -> Result<Tally, Stop> {
         let mut tally = std::mem::take(&mut self.tally);
         if let Some(file) = &mut self.file {
-            let written = super::rows(plan, shape, self.done, &mut tally, file).and_then(|()| file.sync_all());
-            written.map_err(|error| refuse(&self.rows, format!("{error}; what is there is kept, and --resume continues it")))?;
+            let written = super::rows(plan, shape, self.done, &mut tally, file, stop).and_then(|written| file.sync_all().map(|()| written));
+            let written =
+                written.map_err(|error| refuse(&self.rows, format!("{error}; what is there is kept, and --resume continues it")))?;
+            if u128::from(written) < plan.points() {
+                let remedy = format!("; {} keeps them, and the same command with --resume continues it", self.rows.display());
+                return Err(super::interrupted(written, plan.points(), &remedy));
+            }
             #[cfg(feature = "parquet")]
             if shape == Shape::Parquet {
                 let made = super::parquet::make(&self.rows, &self.out, &self.parameters);
@@ -271,6 +276,20 @@ impl Target {
     }
 }
 
+/// How what a note says under a key differs from what is asked.
+fn differs(key: &str, known: Option<&Value>, asked: Option<&Value>) -> Option<String> {
+    if known == asked {
+        return None;
+    }
+    let sorted = |value: Option<&Value>| -> Option<Vec<String>> {
+        let mut items: Vec<String> = value?.as_array()?.iter().map(Value::to_string).collect();
+        items.sort_unstable();
+        Some(items)
+    };
+    let same = sorted(known).is_some_and(|known| Some(known) == sorted(asked));
+    Some(if same { format!("order of {}", in_words(key)) } else { in_words(key).to_owned() })
+}
+
 /// What a key of the note is called.
 fn in_words(key: &str) -> &str {
     match key {
@@ -289,8 +308,12 @@ impl Asked<'_> {
         let ranges = |ranges: &[Range]| -> Value {
             ranges.iter().map(|Range { first, last, step }| json!({ "first": first, "last": last, "step": step })).collect()
         };
-        let facts: Vec<String> =
-            deployments.iter().map(|(model, _)| compact(model)).chain([compact(rules), format!("{devices:?}")]).collect();
+        // Whatever order they are asked for in, which stands beside it.
+        let mut facts: Vec<String> = deployments.iter().map(|(model, _)| compact(model)).collect();
+        facts.extend(devices.iter().map(|device| format!("{device:?}")));
+        facts.push(compact(rules));
+        facts.sort_unstable();
+        facts.dedup();
         let value = json!({
             "version": fv_spec::estimate::VERSION,
             "program": env!("CARGO_PKG_VERSION"),

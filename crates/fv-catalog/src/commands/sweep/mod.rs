@@ -8,7 +8,12 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -37,9 +42,11 @@ mod parquet;
 mod shape;
 mod summary;
 
-/// Rows and requests that are worked on at once, at most: what bounds memory, and how much work an interruption costs.
+/// Rows and requests that are worked on at once, at most: what bounds memory.
 const ROWS: u64 = 1 << 16;
 const REQUESTS: u64 = 512;
+/// So long rows are worked on before they are written: what a killed sweep loses, at most about twice.
+const PIECE: Duration = Duration::from_millis(100);
 
 /// `sweep`.
 #[derive(Debug, Args)]
@@ -73,7 +80,7 @@ pub(crate) struct SweepArgs {
     vary: Vec<(String, Vec<Value>)>,
     #[command(flatten)]
     settings: Settings,
-    /// The file of rows; without it they go to the output
+    /// The file of rows; without it, or with `-`, they go to the output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Continue a file that was interrupted; begin it where there is none
@@ -92,6 +99,10 @@ pub(crate) struct SweepArgs {
 
 pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
     let shape = Shape::of(arguments, context.global.format)?;
+    let out = arguments.out.as_deref().filter(|out| *out != Path::new("-"));
+    if out.is_none() && (arguments.resume || arguments.force) {
+        return Err(Stop::Usage("--out -: rows that went to the output cannot be continued or replaced; name a file".into()));
+    }
     let store = context.store()?;
     let named = named(&store, &arguments.models)?;
     let asked = deployments(&named, &arguments.deployment, &arguments.runtime)?;
@@ -129,19 +140,23 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
         return Err(Stop::Usage("nothing to sweep: no model takes these sizes, frames and settings".into()));
     }
     if let Some(report) = &arguments.report {
-        file::report_place(report, arguments.out.as_deref())?;
+        file::report_place(report, out)?;
     }
     // A file that cannot be written or continued is said first.
     let question = Asked { deployments: &asked, devices: &chosen, limits: &limits, rules: &rules, arguments, vary: &vary, shape };
-    let mut target = arguments.out.as_deref().map(|out| file::open(out, &question, &plan)).transpose()?;
+    let mut target = out.map(|out| file::open(out, &question, &plan)).transpose()?;
+    let stop = Interruption::watch()?;
     let (requests, devices) = (counted(plan.requests(), "request"), counted(chosen.len() as u128, "device"));
     writeln!(context.err, "{}: {requests} on {devices}", counted(points, "point"))?;
     let tally = match &mut target {
         None => {
             context.out.write_all(shape.header().as_bytes())?;
             let mut tally = Tally::default();
-            rows(&plan, shape, 0, &mut tally, &mut context.out)?;
+            let written = rows(&plan, shape, 0, &mut tally, &mut context.out, &stop)?;
             context.out.flush()?;
+            if u128::from(written) < points {
+                return Err(interrupted(written, points, ""));
+            }
             tally
         }
         Some(target) => {
@@ -149,7 +164,7 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
                 let left = points - u128::from(target.done);
                 writeln!(context.err, "{} of them are there already, {} are left", grouped(target.done.into()), grouped(left))?;
             }
-            target.complete(&plan, shape)?
+            target.complete(&plan, shape, &stop)?
         }
     };
     let report = tally.report(&plan);
@@ -158,6 +173,30 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
         write::replace(path, &write::json(&report)).map_err(|error| file::named_error(path, &error))?;
     }
     Ok(())
+}
+
+/// Whether the user has ended the sweep.
+struct Interruption(Arc<AtomicBool>);
+
+impl Interruption {
+    /// From now on Ctrl-C and a request to terminate end the sweep where a row ends.
+    fn watch() -> Result<Self, Stop> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&flag);
+        ctrlc::set_handler(move || set.store(true, Ordering::Relaxed))
+            .map_err(|error| Stop::Usage(format!("interruptions cannot be watched for: {error}")))?;
+        Ok(Self(flag))
+    }
+
+    fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// That a sweep was ended, and how far it is.
+fn interrupted(written: u64, points: u128, remedy: &str) -> Stop {
+    let text = format!("interrupted after {} of {}{remedy}", grouped(written.into()), counted(points, "point"));
+    Stop::Other(fv_cli::stop::Stop::Interrupted(text))
 }
 
 /// The models that are meant.
@@ -176,11 +215,12 @@ fn named(store: &Store, names: &[String]) -> Result<Vec<Model>, Stop> {
     if found.is_empty() { Err(Stop::Usage("no model of this catalog has rules".into())) } else { Ok(found) }
 }
 
-/// Writes all rows from number `done` on and counts them.
+/// Writes all rows from number `done` on and counts them, or those of whole requests until an interruption. Returns how many are
+/// there then.
 ///
 /// # Errors
-/// That the rows cannot be written. What was written before are the rows of whole pieces, but for the last write.
-fn rows(plan: &Plan<'_>, shape: Shape, done: u64, tally: &mut Tally, out: &mut dyn Write) -> io::Result<()> {
+/// That the rows cannot be written. What was written before are the rows of whole requests, but for the last write.
+fn rows(plan: &Plan<'_>, shape: Shape, done: u64, tally: &mut Tally, out: &mut dyn Write, stop: &Interruption) -> io::Result<u64> {
     let devices = (plan.devices() as u64).max(1);
     // The plan's points are below the limit, which is 64 bits wide.
     let requests = u64::try_from(plan.requests()).unwrap_or(u64::MAX);
@@ -188,24 +228,33 @@ fn rows(plan: &Plan<'_>, shape: Shape, done: u64, tally: &mut Tally, out: &mut d
     let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len}, {per_sec}, {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_position(done);
-    let at_once = (ROWS / devices).clamp(1, REQUESTS);
-    let mut next = done / devices;
+    let most = (ROWS / devices).clamp(1, REQUESTS);
+    let (mut next, mut at_once) = (done / devices, (most / 16).max(1));
     let mut text = Vec::new();
-    while next < requests {
+    while next < requests && !stop.came() {
+        let begun = Instant::now();
         let end = requests.min(next + at_once);
-        let one = |reuse: &mut Reuse, request| piece(plan, shape, request, done.saturating_sub(request * devices), reuse);
-        let pieces: Vec<(Vec<u8>, Tally)> = (next..end).into_par_iter().map_init(Reuse::default, one).collect();
+        let one = |reuse: &mut Reuse, request: u64| {
+            (!stop.came()).then(|| piece(plan, shape, request, done.saturating_sub(request * devices), reuse))
+        };
+        let pieces: Vec<Option<(Vec<u8>, Tally)>> = (next..end).into_par_iter().map_init(Reuse::default, one).collect();
         text.clear();
-        for (rows, counts) in pieces {
+        // Rows keep their order, so what was done after the first request that was not is done again.
+        for (rows, counts) in pieces.into_iter().map_while(|piece| piece) {
             text.extend_from_slice(&rows);
             tally.join(counts);
+            next += 1;
         }
         out.write_all(&text)?;
-        bar.set_position(end * devices);
-        next = end;
+        bar.set_position(next * devices);
+        at_once = match begun.elapsed() {
+            short if short < PIECE / 2 => most.min(at_once * 2),
+            long if long > PIECE => (at_once / 2).max(1),
+            _ => at_once,
+        };
     }
     bar.finish_and_clear();
-    Ok(())
+    Ok(next.saturating_mul(devices).max(done))
 }
 
 /// The rows of one request but for the first `skip`.

@@ -37,7 +37,7 @@ impl Shape {
                 "this build writes no Parquet; `cargo build --release -p fv-catalog --features parquet` makes one that does, this one writes {FORMATS}"
             )));
         }
-        if shape == Self::Parquet && arguments.out.is_none() {
+        if shape == Self::Parquet && arguments.out.as_ref().is_none_or(|out| out.as_os_str() == "-") {
             return Err(Stop::Usage("a Parquet file is written to `--out FILE`, not to the output".into()));
         }
         Ok(shape)
