@@ -6,7 +6,7 @@ FV_RUN := target/debug/fv-run
 
 .PHONY: run test docs bench deny fuzz
 
-run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, and plan MiniMax H3 for this machine
+run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, plan MiniMax H3 for this machine, plan and execute a tiny model
 	$(CARGO) build --quiet -p fv-catalog -p fv-run
 	$(FV) --check
 	$(FV) build --out target/catalog
@@ -14,6 +14,7 @@ run: ## check the catalog, compile it, preview fastwan21, say whether it fits on
 	$(FV) estimate fastwan21 --hardware rtx-4090-24gb
 	$(FV) estimate fastwan21 --hardware rtx-3060-12gb
 	$(FV_RUN) plan || { code=$$?; [ $$code -eq 4 ] || { [ $$code -eq 3 ] && $(FV_RUN) plan --hardware rtx-4090-24gb --ram-gib 32; }; }
+	$(FV_RUN) run --tiny dense --vram-kib 6500 --ram-kib 2600 --out target/tiny
 
 test: ## everything that needs no GPU
 	tests/run.sh
@@ -29,6 +30,7 @@ bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog
 	$(CARGO) bench --quiet -p fv-estimate --bench estimate
 	$(CARGO) bench --quiet -p fv-estimate --bench questions
+	$(CARGO) bench --quiet -p fv-program
 	$(CARGO) bench --quiet -p fv-cli
 	tests/bench/run.sh
 

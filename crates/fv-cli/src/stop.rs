@@ -17,6 +17,8 @@ pub enum Stop {
     NoDevice(String),
     /// It does not fit, and that has been said.
     Refused,
+    /// It does not fit, and what is short.
+    Short(String),
     /// The user ended it: how far it is, and how it goes on.
     Interrupted(String),
     /// The reader of our output has gone: nothing more to do.
@@ -31,7 +33,7 @@ impl Stop {
             Self::No => 1,
             Self::Usage(_) | Self::Unreadable => 2,
             Self::NoDevice(_) => 3,
-            Self::Refused => 4,
+            Self::Refused | Self::Short(_) => 4,
             Self::Interrupted(_) => 130,
         }
     }
@@ -39,7 +41,7 @@ impl Stop {
     /// Says what has not been said yet, and gives the exit code. Paths and names may hold what a terminal obeys; that becomes marks.
     pub fn report(&self, err: &mut dyn io::Write) -> u8 {
         let said = match self {
-            Self::Usage(message) | Self::NoDevice(message) => Some(("error: ", message)),
+            Self::Usage(message) | Self::NoDevice(message) | Self::Short(message) => Some(("error: ", message)),
             Self::Interrupted(message) => Some(("", message)),
             Self::No | Self::Unreadable | Self::Refused | Self::Closed => None,
         };

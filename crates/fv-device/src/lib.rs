@@ -6,9 +6,11 @@
 //! * [`reading`]: the answers, as JSON that travels between processes and stands in fixtures.
 //! * [`nvml`]: the devices as the driver's management library sees them.
 //! * [`cuda`]: the devices as a CUDA process sees them.
+//! * [`reference`](mod@reference): what kernels of op programs mean, in plain code.
 //! * [`windows`]: physical and commit memory of Windows.
 
 pub mod cuda;
 pub mod nvml;
 pub mod reading;
+pub mod reference;
 pub mod windows;

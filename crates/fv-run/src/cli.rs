@@ -46,6 +46,10 @@ enum Command {
     Plan(commands::plan::PlanArgs),
     /// Plan every combination of device and host memory
     Grid(GridArguments),
+    /// Show the op program of a plan: every operation, and where each buffer lies
+    Program(commands::program::ProgramArgs),
+    /// Execute a plan on a simulated device, or a tiny model on the processor
+    Run(commands::run::RunArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -100,6 +104,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Probe(arguments) => commands::probe::probe(&mut context, &arguments),
         Command::Plan(arguments) => commands::plan::plan(&mut context, &arguments),
         Command::Grid(arguments) => commands::plan::grid(&mut context, &arguments),
+        Command::Program(arguments) => commands::program::program(&mut context, &arguments),
+        Command::Run(arguments) => commands::run::run(&mut context, &arguments),
         Command::Completions { shell } => completions(&mut context, shell),
         Command::Reader { library } => commands::probe::reader(&mut context, library),
     };

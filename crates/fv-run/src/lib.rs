@@ -5,10 +5,12 @@
 //! * [`gpu`]: answers of driver libraries as devices. [`child`]: asking them from a process that may die.
 //! * [`linux`], [`windows`], [`macos`]: memory of the host.
 //! * [`disk`]: space on a file system, and how fast it is read.
+//! * [`execute`](mod@execute): op programs, on the processor.
 //! * [`files`]: where system files are read from.
 
 pub mod child;
 pub mod disk;
+pub mod execute;
 pub mod files;
 pub mod gpu;
 pub mod linux;

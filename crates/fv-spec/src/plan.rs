@@ -9,35 +9,6 @@
 //! * [`forecast`]: how long it takes. [`refusal`]: why there is no plan, and what there could be one for.
 //! * [`arena`]: the packed memory layout of our own runtime. [`answer`]: one plan explained, two plans compared.
 
-/// Declares an enumeration with the word of each value as written in files, once.
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $value:ident $word:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(JsonSchema))]
-        pub enum $name {
-            $($(#[$doc])* #[serde(rename = $word)] $value,)*
-        }
-
-        impl $name {
-            /// Every value, in the order of its declaration.
-            pub const ALL: &[Self] = &[$(Self::$value),*];
-
-            /// The word that is written in files.
-            pub fn word(self) -> &'static str {
-                match self {
-                    $(Self::$value => $word,)*
-                }
-            }
-
-            /// The value of a word.
-            pub fn parse(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|value| value.word() == word)
-            }
-        }
-    };
-}
-
 pub mod answer;
 pub mod arena;
 pub mod budget;
@@ -52,6 +23,7 @@ use serde_json::Value;
 
 pub use crate::authored::{Role, Runtime};
 pub use crate::estimate::{StageName, Tier};
+pub use crate::program::Sampler;
 pub use crate::questions::OutputEffect;
 use budget::Budget;
 pub use reason::ReasonCode;
@@ -303,6 +275,28 @@ pub struct PlanRequest {
     /// Adapters, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<Adapter>,
+    /// How steps are taken, where the runtime is told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sampling: Option<Sampling>,
+}
+
+/// How steps are taken. Numbers that are no integers are in thousandths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// The sampler.
+    pub sampler: Sampler,
+    /// The flow's shift.
+    pub shift_thousandths: u32,
+    /// Timesteps, where the sampler does not derive them from the number of steps.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub timesteps: Vec<u32>,
+    /// The guidance scale of each transformer; 1,000 is none.
+    pub guidance_thousandths: Vec<u32>,
+    /// Rows of the negative prompt, where there is guidance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub negative_tokens: Option<u64>,
 }
 
 /// Low-rank adapters that are applied while running.
@@ -348,6 +342,9 @@ pub struct Placement {
     pub pin_bytes: u64,
     /// Whether blocks that are neither on the device nor page-locked are read from disk each time.
     pub disk_streaming: bool,
+    /// Page-locked places, each for one block, through which blocks on disk pass, where the runtime has such.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ring: Option<u32>,
 }
 
 /// Blocks next to each other that live in the same place.
@@ -493,6 +490,22 @@ pub struct Compute {
     pub window_batch: Option<u32>,
     /// Slots of the component's placement that the pass uses.
     pub slots: u32,
+    /// Keys and values of the text, where the model attends to it apart.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub text_keys: Option<TextKeys>,
+    /// Whether both predictions of guidance go through each block together, so that its weights are moved once.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paired_guidance: Option<bool>,
+}
+
+words! {
+    /// Keys and values of the text, which are the same in every step.
+    TextKeys {
+        /// Computed once, for all blocks.
+        Kept "kept",
+        /// Computed in each block of each step.
+        Recomputed "recomputed",
+    }
 }
 
 words! {
@@ -569,6 +582,9 @@ pub struct Decoder {
     /// Tiles of one clip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiles: Option<Tiles>,
+    /// Frames of a level that go on to the next one together, where the runtime has levels.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub level_frames: Option<u32>,
 }
 
 /// Tiles that cover a frame.

@@ -13,7 +13,7 @@ use crate::{
     authored::{Component, ComponentUse, Coverage, Hardware, Manifest, Role},
     compiled, estimate,
     family::{ComponentType, FAMILIES, GeometryKind, geometry_kind},
-    plan, probe, questions,
+    plan, probe, program, questions,
     units::{Count, MAX_JSON_INTEGER},
 };
 
@@ -68,6 +68,7 @@ static FILES: &[(&str, Make)] = &[
     ("plan-diff.schema.json", || root::<plan::answer::PlanDiff>("fv-run plan diff --format json")),
     ("sweep.schema.json", || root::<questions::SweepRow>("A line of fv-catalog sweep --format jsonl")),
     ("sweep-report.schema.json", || root::<questions::SweepReport>("fv-catalog sweep --report")),
+    ("program.schema.json", || root::<program::Program>("An op program of fv-run")),
     ("probe.schema.json", || root::<probe::Probe>("fv-run probe --json")),
 ];
 

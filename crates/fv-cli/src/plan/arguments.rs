@@ -92,9 +92,9 @@ pub(super) struct ModelArguments {
     /// A model, by id or checkpoint
     #[arg(long, value_name = "MODEL", default_value = "minimax-h3")]
     pub(super) model: String,
-    /// Whose rules decide
-    #[arg(long, value_name = "POLICY", default_value = PolicyName::Freevideo.word(), value_parser = words!(PolicyName, PolicyName::ALL.iter()))]
-    pub(super) policy: PolicyName,
+    /// Whose rules decide; without it those of our own runtime where it has a program for the model, and the published ones otherwise
+    #[arg(long, value_name = "POLICY", value_parser = words!(PolicyName, PolicyName::ALL.iter()))]
+    pub(super) policy: Option<PolicyName>,
 }
 
 /// How much memory there is, in GiB (2^30 bytes). What is not given is measured, where the program measures.
@@ -131,8 +131,8 @@ pub(super) struct MachineArguments {
     /// CUDA compute capability, such as 8.9, in place of --architecture
     #[arg(long, value_name = "X.Y", conflicts_with = "architecture")]
     pub(super) compute_capability: Option<String>,
-    /// The format of the transformer's weights; without it the card decides
-    #[arg(long, value_name = "FORMAT", value_parser = words!(Precision, [Precision::Int8, Precision::Fp8].iter()))]
+    /// The format of the transformer's weights; without it the card decides, and for our own runtime it is bf16
+    #[arg(long, value_name = "FORMAT", value_parser = words!(Precision, [Precision::Int8, Precision::Fp8, Precision::Bf16].iter()))]
     pub(super) precision: Option<Precision>,
     /// Attention implementations that work, separated by commas; without it all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = words!(AttentionBackend, BACKENDS.iter()))]

@@ -13,7 +13,7 @@ use super::{Session, text_of};
 use crate::stop::Stop;
 
 /// Reads a plan; one that contradicts itself is refused.
-fn read(path: &Path) -> Result<Plan, Stop> {
+pub(super) fn read(path: &Path) -> Result<Plan, Stop> {
     let at = |error: InputError| InputError::new(error.code, format!("{}: {error}", path.display()));
     check::read(&text_of(path)?).map_err(|errors| Stop::wrong(errors.into_iter().map(at)))
 }

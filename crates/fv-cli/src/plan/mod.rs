@@ -6,12 +6,14 @@ mod arguments;
 mod files;
 mod grid;
 mod machine;
+mod optimal;
 mod question;
 mod rows;
 
 pub use arguments::{GridArguments, GridFormat, PlanArguments};
 pub use grid::grid;
 pub use machine::Wanted;
+pub use optimal::{Lowered, lowered, reference};
 pub use rows::read_rows;
 
 use std::{fmt, io::Write, path::Path};
@@ -102,6 +104,10 @@ pub fn plan(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), 
 }
 
 fn one(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), Stop> {
+    let compiled = crate::lookup::model(session.store, &arguments.model.model)?;
+    if optimal::meant(&compiled, &arguments.model) {
+        return optimal::one(session, arguments, &compiled);
+    }
     let Asked { planner, model, question, name, rates } = asked(session, arguments)?;
     let names = Names { model: &model, device: name.as_deref() };
     let out = arguments.out.as_deref();

@@ -11,7 +11,7 @@ use super::{
     Session,
     arguments::{ModelArguments, PlanArguments, RequestArguments},
     machine::{Described, Memory, bytes, machine},
-    planner,
+    optimal, planner,
 };
 use crate::stop::Stop;
 
@@ -29,6 +29,9 @@ pub(super) fn asked(session: &mut Session<'_>, arguments: &PlanArguments) -> Res
     let (planner, model) = model_of(session, &arguments.model)?;
     let mut errors = Vec::new();
     let memory = Memory::read(&arguments.memory, &mut errors)?;
+    if let Err(error) = optimal::cached(arguments.machine.precision) {
+        errors.push(error);
+    }
     let demonstrated_host_bytes = bytes("`--demonstrated-ram-gib`", arguments.memory.demonstrated_ram_gib, &mut errors);
     let Described { machine, name, rates } = machine(session, &arguments.machine, memory, errors)?;
     let request = request(&arguments.request);
@@ -40,9 +43,9 @@ pub(super) fn asked(session: &mut Session<'_>, arguments: &PlanArguments) -> Res
 pub(super) fn model_of(session: &Session<'_>, arguments: &ModelArguments) -> Result<(Planner, String), Stop> {
     let found = planner(session.store, &arguments.model)?;
     match arguments.policy {
-        PolicyName::Freevideo => Ok(found),
-        PolicyName::Optimal => {
-            let message = "this version plans by freevideo only, not by optimal";
+        None | Some(PolicyName::Freevideo) => Ok(found),
+        Some(PolicyName::Optimal) => {
+            let message = "grids and tables of requests are planned by freevideo only, not by optimal";
             Err(Stop::wrong([InputError::new("unknown-policy", message)]))
         }
     }

@@ -1,6 +1,6 @@
 //! Planners: where everything is put and how it moves, by a policy, and why. Pure: the same question gives the same plan.
 //!
-//! * [`freevideo`]: the published adaptive policy for MiniMax H3.
+//! * [`freevideo`]: the published adaptive policy for MiniMax H3. [`optimal`]: the fastest plan of our own runtime.
 //! * [`check`]: reading a plan, and what makes one inconsistent. [`explain`](mod@explain), [`diff`](mod@diff): one plan in words, two
 //!   compared. [`field`](mod@field): the field that a decision is about.
 
@@ -9,6 +9,7 @@ pub mod diff;
 pub mod explain;
 pub mod field;
 pub mod freevideo;
+pub mod optimal;
 
 use fv_spec::plan::Plan;
 use fv_spec::plan::refusal::{Refusal, Unplanned};

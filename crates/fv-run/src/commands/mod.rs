@@ -2,3 +2,5 @@
 
 pub(crate) mod plan;
 pub(crate) mod probe;
+pub(crate) mod program;
+pub(crate) mod run;

@@ -23,7 +23,10 @@ pub struct Arena {
 pub struct Region {
     /// The rank.
     pub rank: u32,
-    /// The stage.
+    /// What it is for, such as `transformer_2`, where a stage has several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part: Option<String>,
+    /// The stage in which it is first used.
     pub stage: StageName,
     /// The memory.
     pub tier: Tier,

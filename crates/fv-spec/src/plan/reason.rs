@@ -123,6 +123,23 @@ reasons! {
     DecoderWorkspace "decoder-workspace" "the decoder's workspace, blocks on the device added";
     HostAccount "host-account" "blocks in host memory and the policy's working memory";
     OverOwnFigure "over-own-figure" "the policy admits the request although its own table needs more than the budget";
+    // The fastest plan.
+    FastestWithinBudgets "fastest-within-budgets" "the fastest of all ways within both budgets, and of those that are as fast the one that moves least and has the fewest pieces";
+    SlowerForecast "slower-forecast" "its forecast is at least a percent later";
+    MovesMore "moves-more" "its forecast is within the same percent, and it moves more";
+    MorePieces "more-pieces" "its forecast is within the same percent, it moves as much, and it has more pieces";
+    ExceedsBudgets "exceeds-budgets" "no way with it fits both budgets";
+    EveryBlockFits "every-block-fits" "every block fits beside what is computed";
+    NothingRead "nothing-read" "host memory has room for every block that is not on the device";
+    OwnKernels "own-kernels" "the runtime has one way to compute it";
+    PrecisionAsked "precision-asked" "as asked for";
+    PrecisionUnchanged "precision-unchanged" "weights are stored as they are computed with, unless other weights are asked for";
+    UntiledFits "untiled-fits" "whole frames fit the budgets";
+    NothingUntiledFits "nothing-untiled-fits" "no way to decode whole frames fits the budgets";
+    PackedLayout "packed-layout" "the packed layout of the program, the context, and what the driver takes for page-locked memory";
+    PackedHost "packed-host" "the packed layout of the program in page-locked memory";
+    NoLayoutFits "no-layout-fits" "no way to compute fits the budget";
+    EightBitWeights "eight-bit-weights" "store the weights of blocks in eight bits";
     // Refusals.
     BelowMinimum "below-minimum" "the budget is below the least that the policy admits";
     BelowWorkingSet "below-working-set" "no way to use little memory fits the budget";

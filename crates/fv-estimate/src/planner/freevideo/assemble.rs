@@ -99,7 +99,7 @@ pub(super) fn budgets(resolved: &Resolved, vram: &Reserved, host: &Reserved, dec
 }
 
 /// One pool.
-pub(super) fn budget(resource: Resource, pool: &Pool, reserved: &Reserved) -> Budget {
+pub(in crate::planner) fn budget(resource: Resource, pool: &Pool, reserved: &Reserved) -> Budget {
     let capacity = pool.capacity();
     let limits = [
         (Limit::Free, Some(&pool.free)),
@@ -147,6 +147,7 @@ fn transformer(facts: &Facts, decided: &Decided, passes: &[Decision<'_>]) -> Pla
         slots: if off > 0 { passes.iter().map(|pass| slots(pass.decided)).max().unwrap_or(1) } else { 0 },
         pin_bytes: bytes(decided.pin),
         disk_streaming: decided.disk,
+        ring: None,
     }
 }
 
@@ -171,6 +172,7 @@ fn decoder_placement(facts: &Facts, decided: &Decided) -> Placement {
         slots: if choice.offload { 1 + u32::from(choice.second_slot) } else { 0 },
         pin_bytes: if choice.pin_weights { bytes(off * facts.shape.decoder_block) } else { 0 },
         disk_streaming: choice.disk,
+        ring: None,
     }
 }
 
@@ -205,6 +207,8 @@ fn compute(resolved: &Resolved, pass: &Decision<'_>, target: &Decision<'_>) -> P
             projection_chunk: PROJECTION_CHUNK,
             window_batch: Some(window_batch),
             slots: slots(pass.decided),
+            text_keys: None,
+            paired_guidance: None,
         }],
         block_cache: (pass.name == FIRST).then(|| two_pass::cache(target.facts, target.decided, pass.decided)),
         decisions: Vec::new(),
@@ -246,6 +250,7 @@ fn decoder(facts: &Facts, decided: &Decided) -> Decoder {
         clips,
         clip_latent_frames,
         tiles: Some(tiles),
+        level_frames: None,
     }
 }
 

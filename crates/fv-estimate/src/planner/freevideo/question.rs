@@ -136,7 +136,7 @@ impl Pool {
     }
 
     /// The least of what is known.
-    pub(super) fn capacity(&self) -> u64 {
+    pub(in crate::planner) fn capacity(&self) -> u64 {
         [&self.total, &self.cap, &self.cgroup_limit].into_iter().flatten().fold(self.free.bytes, |least, amount| least.min(amount.bytes))
     }
 }
@@ -426,6 +426,7 @@ impl Planner {
             reference_audio_tokens: asked.reference_audio_tokens,
             text_tokens: asked.text_tokens.map_or(Sourced::assumed(TEXT_TOKENS.into()), Sourced::given),
             adapter: asked.adapter,
+            sampling: None,
         };
         (Some(request), two_pass)
     }
@@ -437,7 +438,7 @@ const MOST_TOKENS: u64 = 1_000_000_000;
 const MOST_TAKEN: u64 = 1 << 40;
 
 /// Nanoseconds of a duration that was checked, to the nearest microsecond.
-fn nanoseconds(seconds: f64) -> u64 {
+pub(in crate::planner) fn nanoseconds(seconds: f64) -> u64 {
     format!("{:.0}", seconds * 1e6).parse::<u64>().map_or(0, |micro| micro * 1000)
 }
 
@@ -499,7 +500,7 @@ fn sold_as_geforce(architecture: Architecture) -> bool {
     matches!(architecture, Architecture::Ada | Architecture::BlackwellRtx)
 }
 
-fn system(machine: &Machine, errors: &mut Vec<InputError>) -> Option<SystemFacts> {
+pub(in crate::planner) fn system(machine: &Machine, errors: &mut Vec<InputError>) -> Option<SystemFacts> {
     let before = errors.len();
     let derived = machine.compute_capability.as_ref().and_then(|capability| match architecture_of(&capability.value) {
         Ok(value) => Some(Sourced { value, source: capability.source }),
@@ -586,7 +587,7 @@ fn attention(machine: &Machine, system: Option<&SystemFacts>, errors: &mut Vec<I
 }
 
 /// Device and host memory.
-fn pools(machine: &Machine, errors: &mut Vec<InputError>) -> Option<(Option<Pool>, Pool)> {
+pub(in crate::planner) fn pools(machine: &Machine, errors: &mut Vec<InputError>) -> Option<(Option<Pool>, Pool)> {
     let before = errors.len();
     let macos = machine.os.value == OperatingSystem::Macos;
     if macos && machine.vram.is_some() {

@@ -1,0 +1,242 @@
+//! What each way to compute a request needs and takes, and which of them is the best: [`crate::optimal`] for the Wan family.
+//!
+//! Transformers are sketched ([`super::summary`]), one block for all; the text encoder is lowered with one layer, the video decoder
+//! with few frames. [`Chosen`] says what was decided for each part, and [`Options::choices`] what that means for lowering. The
+//! program that this gives is packed before it is believed: [`Options::solve`] can be asked again with less.
+
+mod decode;
+mod measure;
+mod transformer;
+
+use fv_spec::authored::Role;
+use fv_spec::program::{ALIGNMENT, Formats, Sampler, Tier};
+use fv_spec::questions::OutputEffect;
+
+use super::choice::{Choices, Compute, Decode, Residency, TextKeys};
+use super::geometry::{Model, Request, Umt5};
+use super::text;
+use crate::build::Builder;
+use crate::optimal::bucket::bucket;
+use crate::optimal::timeline::Place;
+use crate::optimal::instance::Counts;
+use crate::optimal::{Blocks, Budgets, Configuration, Least, Prepared, SetUp, Solution, least};
+use crate::rates::{Rates, UnknownRate};
+use crate::stream::{Component, PIECE_BYTES};
+pub use decode::Decoding;
+use measure::Measured;
+use transformer::Transformer;
+
+/// Everything that can be chosen for a request.
+#[derive(Debug)]
+pub struct Options<'a> {
+    model: &'a Model,
+    request: &'a Request,
+    formats: Formats,
+    rates: &'a Rates,
+    /// The text encoder.
+    pub text: Configuration,
+    /// Ways to compute transformers, fewest pieces first.
+    pub ways: Vec<Compute>,
+    /// What each of them needs and takes. Ways that keep activations in host memory come last, and are looked at when they are
+    /// needed.
+    pub transformer: Vec<Configuration>,
+    /// How the video is decoded, and with which blocks on the device: the fastest first. Tiles come last, and are looked at when
+    /// they are needed.
+    pub decode: Vec<Decoding>,
+    /// Page-locked memory in which parts hand over what they made; kept all the time.
+    pub request_bytes: u64,
+}
+
+/// What was chosen for all parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The text encoder.
+    pub text: Solution,
+    /// The transformer, or both experts. Its configuration is the index of a way.
+    pub transformer: Solution,
+    /// How the video is decoded.
+    pub decode: Decoding,
+}
+
+/// Why nothing was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsolved {
+    /// A part does not fit, and the smallest needs of its ways, those of the request included.
+    Part(Role, Vec<Least>),
+    /// A rate is not known.
+    Rate(UnknownRate),
+}
+
+impl From<UnknownRate> for Unsolved {
+    fn from(rate: UnknownRate) -> Self {
+        Self::Rate(rate)
+    }
+}
+
+impl<'a> Options<'a> {
+    /// What can be chosen for a request that can be lowered.
+    ///
+    /// # Errors
+    /// The rate that is not known.
+    pub fn new(model: &'a Model, request: &'a Request, formats: Formats, rates: &'a Rates) -> Result<Self, UnknownRate> {
+        let (text, embeddings) = encoder(model, request, formats, rates)?;
+        let (decode, handed) = decode::ways(model, request, formats, rates, false)?;
+        let ways = transformer::ways(model, request);
+        // The latent, and between two experts what the sampler keeps.
+        let turn = model.steps_of_first(&request.schedule);
+        let several = turn > 0 && turn < request.schedule.steps && request.schedule.sampler == Sampler::UniPc;
+        let states = if several { 4 } else { 1 } * model.vae.latent * model.latent(request).len() * formats.exact.bytes();
+        let request_bytes = embeddings + handed.max(states);
+        Ok(Self { model, request, formats, rates, text, ways, transformer: Vec::new(), decode, request_bytes })
+    }
+
+    /// The best of each part within the budgets.
+    ///
+    /// # Errors
+    /// The first part that does not fit, or a rate that is not known.
+    pub fn solve(&mut self, budgets: &Budgets) -> Result<Chosen, Unsolved> {
+        // What parts hand over is registered and kept all the time.
+        let rest = self.beside_request(budgets);
+        let transformer = self.solve_transformer(&rest)?;
+        let text = Prepared::new(&[self.text]).solve(&rest);
+        Ok(Chosen {
+            text: text.ok_or_else(|| self.unsolved(Role::TextEncoder, least(&[self.text], budgets), budgets))?,
+            transformer,
+            decode: self.solve_decode(&rest)?,
+        })
+    }
+
+    fn beside_request(&self, budgets: &Budgets) -> Budgets {
+        Budgets {
+            device_bytes: budgets.device_bytes.saturating_sub(budgets.registered(self.request_bytes)),
+            host_bytes: budgets.host_bytes.saturating_sub(self.request_bytes),
+            ..*budgets
+        }
+    }
+
+    /// The best way to run the transformer of those that were looked at and are allowed: by how they compute, and by how many blocks
+    /// live where.
+    pub fn alternative(&self, budgets: &Budgets, way: impl Fn(&Compute) -> bool, counts: impl Fn(&Counts) -> bool) -> Option<Solution> {
+        let ways: Vec<usize> = (0..self.transformer.len()).filter(|index| way(&self.ways[*index])).collect();
+        let configurations: Vec<Configuration> = ways.iter().map(|index| self.transformer[*index]).collect();
+        let found = Prepared::new(&configurations).solve_among(&self.beside_request(budgets), &|_, found| counts(found))?;
+        Some(Solution { configuration: ways[found.configuration], ..found })
+    }
+
+    fn solve_transformer(&mut self, budgets: &Budgets) -> Result<Solution, Unsolved> {
+        let staged = |way: &Compute| way.outputs_on_host || way.residual_on_host;
+        let plain = self.ways.iter().position(staged).unwrap_or(self.ways.len());
+        self.look_at(plain)?;
+        let found = Prepared::new(&self.transformer[..plain]).solve(budgets);
+        // Nothing that moves more is faster than the fastest computing.
+        let fastest = self.transformer[..plain].iter().map(Configuration::computing_ns).min().unwrap_or(0);
+        if let Some(found) = found.filter(|found| bucket(found.ns) <= bucket(fastest)) {
+            return Ok(found);
+        }
+        self.look_at(self.ways.len())?;
+        let found = Prepared::new(&self.transformer).solve(budgets);
+        found.ok_or_else(|| self.unsolved(Role::Transformer, least(&self.transformer, budgets), budgets))
+    }
+
+    /// Sketches ways up to a number.
+    fn look_at(&mut self, ways: usize) -> Result<(), UnknownRate> {
+        let transformer = Transformer::new(self.model, self.request, self.formats, self.rates)?;
+        while self.transformer.len() < ways {
+            self.transformer.push(transformer.configuration(self.ways[self.transformer.len()])?);
+        }
+        Ok(())
+    }
+
+    fn solve_decode(&mut self, budgets: &Budgets) -> Result<Decoding, Unsolved> {
+        let fits = |way: &&Decoding| budgets.hold(way.need);
+        if let Some(way) = self.decode.iter().find(fits) {
+            return Ok(way.clone());
+        }
+        if self.decode.iter().all(|way| !way.tiled) {
+            self.decode.extend(decode::ways(self.model, self.request, self.formats, self.rates, true)?.0);
+        }
+        let found = self.decode.iter().find(fits).cloned();
+        found.ok_or_else(|| {
+            let needs = self.decode.iter().map(|way| Least {
+                device_bytes: way.need.device_bytes.saturating_add(budgets.registered(way.need.host_bytes)),
+                host_bytes: way.need.host_bytes,
+            });
+            self.unsolved(Role::Vae, needs.collect(), budgets)
+        })
+    }
+
+    fn unsolved(&self, role: Role, needs: Vec<Least>, budgets: &Budgets) -> Unsolved {
+        let whole = needs.into_iter().map(|least| Least {
+            device_bytes: least.device_bytes.saturating_add(budgets.registered(self.request_bytes)),
+            host_bytes: least.host_bytes.saturating_add(self.request_bytes),
+        });
+        Unsolved::Part(role, whole.collect())
+    }
+
+    /// What was chosen, for lowering.
+    pub fn choices(&self, chosen: &Chosen) -> Choices {
+        let experts = if self.model.boundary.is_some() { 2 } else { 1 };
+        Choices {
+            formats: self.formats,
+            text: residency(&chosen.text),
+            transformers: vec![residency(&chosen.transformer); experts],
+            compute: self.ways[chosen.transformer.configuration],
+            vae: chosen.decode.residency.clone(),
+            decode: chosen.decode.decode,
+        }
+    }
+}
+
+/// Where blocks of a solution live.
+pub fn residency(solution: &Solution) -> Residency {
+    let tier = |place: &Place| match place {
+        Place::Device => Tier::Device,
+        Place::Pinned => Tier::Pinned,
+        Place::Disk => Tier::Disk,
+    };
+    Residency { tiers: solution.places.iter().map(tier).collect(), slots: solution.counts.slots, ring: solution.counts.ring }
+}
+
+/// Blocks of a component that are all alike.
+fn blocks(component: &Component, rates: &Rates) -> Result<Blocks, UnknownRate> {
+    let bytes = component.block_group(0).bytes;
+    Ok(Blocks {
+        count: u32::try_from(component.blocks.len()).unwrap_or(u32::MAX),
+        bytes,
+        copy_ns: rates.copy_in_ns(bytes)?,
+        read_ns: rates.read_ns(bytes)?,
+    })
+}
+
+/// Page-locked places through which what lives on the device is loaded.
+fn loading_bytes(component: &Component) -> u64 {
+    let groups = std::iter::once(component.root_group().bytes).chain([component.block_group(0).bytes]);
+    2 * groups.map(|bytes| bytes.min(PIECE_BYTES)).max().unwrap_or(0)
+}
+
+/// The text encoder, and the bytes of the embeddings that it makes.
+fn encoder(model: &Model, request: &Request, formats: Formats, rates: &Rates) -> Result<(Configuration, u64), UnknownRate> {
+    let mut builder = Builder::new(&model.id, formats, request.schedule.clone());
+    let region = builder.region("request", Tier::Pinned);
+    let small = Umt5 { layers: 1, ..model.text };
+    let parcels = text::lower(&mut builder, &small, &Residency::resident(1), &super::prompts(request), request.text_rows, region);
+    let embeddings = parcels.iter().map(|parcel| parcel.view.bytes().next_multiple_of(ALIGNMENT)).sum();
+    let measured = Measured::new(builder.finish(), rates)?;
+    let component = text::component(&model.text, formats.compute);
+    let part = "text_encoder";
+    let configuration = Configuration {
+        blocks: blocks(&component, rates)?,
+        device_bytes: component.root_group().bytes + measured.peak(part, Tier::Device, |_| true),
+        host_bytes: measured.peak(part, Tier::Pinned, |segment| segment == "encode"),
+        loading_bytes: loading_bytes(&component),
+        sweeps: [1, 0],
+        rounds: 1,
+        set_up: SetUp::default(),
+        sweep_ns: measured.computing_ns(Some(false)),
+        round_ns: 0,
+        block_ns: measured.computing_ns(Some(true)),
+        staged: None,
+        effect: OutputEffect::None,
+    };
+    Ok((configuration, embeddings))
+}
