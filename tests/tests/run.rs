@@ -96,7 +96,8 @@ fn tiny_models_take_what_was_planned() {
     let folder = tempfile::tempdir().expect("a folder");
     for tiny in ["dense", "sparse", "experts", "patched"] {
         let generous = done(folder.path(), &["run", "--tiny", tiny, "--out", "generous"]);
-        let tight = done(folder.path(), &["run", "--tiny", tiny, "--vram-kib", "8400", "--ram-kib", "2600", "--out", "tight", "--seed", "0"]);
+        let tight =
+            done(folder.path(), &["run", "--tiny", tiny, "--vram-kib", "8400", "--ram-kib", "2600", "--out", "tight", "--seed", "0"]);
         let frames = |name: &str| fs::read(folder.path().join(name).join("video.rgb")).expect("a video");
         assert_eq!(frames("generous").len(), 9 * 64 * 96 * 3, "{tiny}");
         // Where weights live and what is decoded together changes nothing.
@@ -104,7 +105,8 @@ fn tiny_models_take_what_was_planned() {
         for shown in [generous, tight] {
             let measured = shown.split("executed").nth(1).expect("it is executed");
             let rows: Vec<Vec<&str>> = measured.lines().map(|line| line.split_whitespace().collect()).collect();
-            let regions: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() == 5 && row[1] != "memory" && row[2].parse::<u64>().is_ok()).collect();
+            let regions: Vec<&Vec<&str>> =
+                rows.iter().filter(|row| row.len() == 5 && row[1] != "memory" && row[2].parse::<u64>().is_ok()).collect();
             assert!(regions.len() >= 5, "{measured}");
             for row in regions {
                 assert_eq!(row[2], row[3], "{tiny}: planned and reached in {row:?}");

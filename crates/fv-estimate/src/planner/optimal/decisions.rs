@@ -108,7 +108,11 @@ fn others(solved: &Solved<'_>, say: Say) -> Vec<Alternative> {
         let found = options.alternative(&solved.budgets, |way| say(way) == value, |_| true);
         // Ways that are not looked at compute no faster than those that are, and move more.
         let unseen = found.is_none() && !looked_at.iter().any(|way| say(way) == value);
-        if unseen { Alternative { value, reason: ReasonCode::MovesMore, numbers: Numbers::new() } } else { lost(solved, value, found.as_ref()) }
+        if unseen {
+            Alternative { value, reason: ReasonCode::MovesMore, numbers: Numbers::new() }
+        } else {
+            lost(solved, value, found.as_ref())
+        }
     };
     values.into_iter().map(other).collect()
 }
@@ -193,11 +197,8 @@ fn residency(plan: &Plan, role: &str, solution: &Solution, solved: &Solved<'_>, 
 
 fn decoder(plan: &Plan, solved: &Solved<'_>, found: &mut Vec<Decision>) {
     let decode = &solved.chosen.decode;
-    let facts = [
-        ("need_bytes", decode.need.device_bytes),
-        ("device_budget_bytes", solved.budgets.device_bytes),
-        ("forecast_ns", decode.ns),
-    ];
+    let facts =
+        [("need_bytes", decode.need.device_bytes), ("device_budget_bytes", solved.budgets.device_bytes), ("forecast_ns", decode.ns)];
     let tiled = if decode.tiled { ReasonCode::NothingUntiledFits } else { ReasonCode::UntiledFits };
     let effect = if decode.tiled { OutputEffect::Different } else { NONE };
     found.push(decision(plan, None, "vae.tiled", tiled, effect, facts));

@@ -104,7 +104,8 @@ fn geometry(model: &Model, example: &Example, wan: &Wan, published: &Published) 
     let inner = text.heads * text.head;
     // What is beside the blocks is the table of embeddings and the last norm.
     let beside = text.parameters.checked_sub(layers * of_block).and_then(|beside| beside.checked_sub(text.hidden));
-    let vocabulary = beside.filter(|_| text.hidden > 0).map(|beside| beside / text.hidden).ok_or_else(|| lacks("the text encoder's counts"))?;
+    let vocabulary =
+        beside.filter(|_| text.hidden > 0).map(|beside| beside / text.hidden).ok_or_else(|| lacks("the text encoder's counts"))?;
     let buckets = of_block.checked_sub(4 * text.hidden * inner + 3 * text.hidden * text.ffn + 2 * text.hidden);
     let buckets = buckets.map(|table| table / text.heads.max(1)).filter(|buckets| *buckets > 0);
     let buckets = buckets.ok_or_else(|| lacks("the text encoder's blocks are not those of UMT5"))?;

@@ -150,7 +150,9 @@ fn request(covered: &Covered, asked: &Asked, errors: &mut Vec<InputError>) -> Op
     let fps = legal.fps.unwrap_or(16.0);
     let requested = match (asked.frames, asked.seconds) {
         (Some(frames), None) => frames,
-        (None, Some(seconds)) if seconds.is_finite() && (0.0..=f64::from(MAX_FRAMES)).contains(&(seconds * fps)) => frames_of(seconds * fps),
+        (None, Some(seconds)) if seconds.is_finite() && (0.0..=f64::from(MAX_FRAMES)).contains(&(seconds * fps)) => {
+            frames_of(seconds * fps)
+        }
         (None, Some(seconds)) => {
             wrong(format!("seconds: found {seconds}, allowed: up to {}", f64::from(MAX_FRAMES) / fps));
             usual.frames
@@ -162,7 +164,8 @@ fn request(covered: &Covered, asked: &Asked, errors: &mut Vec<InputError>) -> Op
         }
     };
     let place = legal.place_of_frames(requested);
-    let frames = if legal.takes_frames(requested) { requested } else { legal.frames(if requested < legal.frames(0) { 0 } else { place + 1 }) };
+    let frames =
+        if legal.takes_frames(requested) { requested } else { legal.frames(if requested < legal.frames(0) { 0 } else { place + 1 }) };
     if !legal.takes_frames(frames) {
         wrong(format!("frames: found {requested}, {}", legal.frames_in_words()));
     }

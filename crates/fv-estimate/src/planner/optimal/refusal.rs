@@ -141,8 +141,11 @@ fn nearest(planner: &Planner, question: &Question, rules: &RulesFile, resolved: 
     };
     let place = legal.place_of_frames(frames);
     let fewer = most(place, |place| fits(width, height, legal.frames(place))).map(|place| (width, height, legal.frames(place)));
-    let sizes: Vec<[u32; 2]> =
-        legal.sizes(height, width).into_iter().filter(|[rows, columns]| *rows <= height && *columns <= width && [*rows, *columns] != [height, width]).collect();
+    let sizes: Vec<[u32; 2]> = legal
+        .sizes(height, width)
+        .into_iter()
+        .filter(|[rows, columns]| *rows <= height && *columns <= width && [*rows, *columns] != [height, width])
+        .collect();
     let count = u32::try_from(sizes.len()).unwrap_or(0);
     let smaller = most(count, |at| fits(sizes[at as usize][1], sizes[at as usize][0], frames));
     let smaller = smaller.map(|at| (sizes[at as usize][1], sizes[at as usize][0], frames));

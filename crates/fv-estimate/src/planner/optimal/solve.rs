@@ -114,11 +114,8 @@ fn taken(covered: &Covered, program: &Program) -> Vec<Taken> {
         program.regions.iter().filter(|region| region.name == name && region.tier == tier).map(|region| region.bytes).sum::<u64>()
     };
     let request = bytes("request", Tier::Pinned);
-    let of = |role: Role| Taken {
-        role,
-        device_bytes: bytes(role.word(), Tier::Device),
-        host_bytes: bytes(role.word(), Tier::Pinned) + request,
-    };
+    let of =
+        |role: Role| Taken { role, device_bytes: bytes(role.word(), Tier::Device), host_bytes: bytes(role.word(), Tier::Pinned) + request };
     roles(covered).into_iter().map(of).collect()
 }
 

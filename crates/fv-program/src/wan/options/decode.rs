@@ -78,7 +78,8 @@ impl Shape {
         let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], decode.tiles).len() as u64;
         let took = measured.computing_ns(None);
         // Every frame after the second is decoded as that one.
-        let each = if frames < 2 { 0 } else { took - Measured::new(program(model, &few(frames - 1), formats, decode), rates)?.computing_ns(None) };
+        let each =
+            if frames < 2 { 0 } else { took - Measured::new(program(model, &few(frames - 1), formats, decode), rates)?.computing_ns(None) };
         Ok(Self {
             decode,
             device_bytes: measured.peak_of_all("vae", Tier::Device) + more,
