@@ -199,6 +199,7 @@ fn the_command_says_what_it_found() {
 
 /// What `calibrate` refuses is beyond all that the rules were found to explain.
 #[test]
+#[expect(clippy::cast_precision_loss, reason = "bounds of some millions")]
 fn recorded_spreads_lie_inside_what_calibrate_supports() {
     use fv_estimate::calibrate::{LEFT_OUT, supported};
     use fv_spec::authored::Metric;

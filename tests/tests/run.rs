@@ -56,11 +56,12 @@ fn a_plan_is_the_layout_and_the_time_of_its_program() {
     assert!(shown.contains(simulated.trim()), "{simulated}");
 }
 
+type Change = fn(&mut Value);
+
 #[test]
 fn a_plan_that_is_not_of_its_program_is_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = planned(folder.path());
-    type Change = fn(&mut Value);
     let cases: [(&str, Change); 4] = [
         ("arena.transformer.device", |plan| {
             let regions = plan["arena"]["regions"].as_array_mut().expect("regions");

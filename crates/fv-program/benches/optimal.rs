@@ -17,7 +17,7 @@ fn configurations() -> Vec<Configuration> {
         loading_bytes: 0,
         sweeps: [50, 0],
         rounds: 1,
-        set_up: SetUp { ns: 5_000_000, block_ns: (index % 2 == 0).then_some(100_000) },
+        set_up: SetUp { ns: 5_000_000, block_ns: index.is_multiple_of(2).then_some(100_000) },
         sweep_ns: 10_000_000,
         round_ns: 20_000_000,
         block_ns: 150_000_000 + (index % 40) * 900_000,

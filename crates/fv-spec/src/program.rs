@@ -197,7 +197,6 @@ words! {
 
 impl Order {
     /// Whether nothing differs.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_checkpoint(&self) -> bool {
         *self == Self::Checkpoint
     }

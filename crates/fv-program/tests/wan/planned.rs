@@ -75,6 +75,8 @@ fn plan(model: &wan::geometry::Model, request: &wan::geometry::Request, choices:
     }
 }
 
+type Change<T> = fn(&mut T);
+
 fn precision(choices: &Choices) -> Option<Precision> {
     Precision::ALL.iter().copied().find(|&precision| planned::formats(precision) == Some(choices.formats))
 }
@@ -99,8 +101,7 @@ fn what_no_program_does_is_refused_by_name() {
     let choices = Choices { formats: planned::formats(Precision::Bf16).expect("covered"), ..tiny::choices(&model, Element::Bf16) };
     let good = plan(&model, &request, &choices, Precision::Bf16);
     assert_eq!(planned::choices(&model, &good), Ok(choices));
-    type Change = fn(&mut Plan);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change<Plan>); 6] = [
         ("placements.vae", |plan| plan.placements.retain(|placement| placement.component != fv_spec::plan::Role::Vae)),
         ("passes", |plan| plan.passes.clear()),
         ("passes", |plan| plan.passes.push(plan.passes[0].clone())),
@@ -134,8 +135,7 @@ fn a_layout_is_that_of_its_program() {
 
 #[test]
 fn a_layout_that_was_edited_is_refused_with_the_buffer() {
-    type Change = fn(&mut Arena);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change<Arena>); 6] = [
         ("the program has no such region", |arena| {
             let copy = arena.regions[0].clone();
             arena.regions.push(fv_spec::plan::arena::Region { part: Some("other".to_owned()), ..copy });

@@ -217,7 +217,8 @@ fn published_peak(plan: &Plan, peak: &Peak, pool: &Budget, path: &str, problems:
         // What the transformer works with comes on top of its blocks.
         Tier::Pageable => (of(Tier::Pageable), u64::MAX, kept.saturating_sub(pinned)),
         Tier::Device if role == Role::Vae => {
-            let area = i64::from(plan.request.width) * i64::from(plan.request.height);
+            // A size that no request has is said elsewhere.
+            let area = i64::from(plan.request.width).saturating_mul(plan.request.height.into()).min(1 << 40);
             let whole = resident.saturating_add(u64::try_from(decoder_workspace(area)).unwrap_or(0));
             (whole, whole, pool.budget_bytes)
         }

@@ -107,7 +107,9 @@ fn placements(component: &Component, model: &Vae, shape: &Shape, rates: &Rates) 
     let together = usize::try_from(shape.decode.frames).unwrap_or(usize::MAX);
     let mut uses = vec![0_u64; count];
     for (first, passes) in [true, false].into_iter().zip(shape.passes) {
-        vae::blocks::order(model, together, first).into_iter().for_each(|block| uses[block] += passes);
+        for block in vae::blocks::order(model, together, first) {
+            uses[block] += passes;
+        }
     }
     let mut order: Vec<usize> = (0..count).collect();
     // The most bytes for each use first: those leave the device first.
@@ -128,7 +130,9 @@ fn placements(component: &Component, model: &Vae, shape: &Shape, rates: &Rates) 
             let host = if on_disk { largest } else { pinned };
             let moving = if away == 0 { 0 } else { rates.copy_in_ns(moved)? + if on_disk { rates.read_ns(moved)? } else { 0 } };
             let mut tiers = vec![Tier::Device; count];
-            streamed.iter().for_each(|block| tiers[*block] = tier);
+            for block in streamed {
+                tiers[*block] = tier;
+            }
             let slots_u64 = slots as u64;
             found.push(Decoding {
                 decode: shape.decode,

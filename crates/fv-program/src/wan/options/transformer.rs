@@ -96,7 +96,7 @@ impl<'a> Transformer<'a> {
         };
         let staged = self.staged(&summary)?;
         let rounds = u32::try_from(summary.sweeps).unwrap_or(1);
-        let (once, round): (Vec<_>, Vec<_>) = summary.rest.iter().cloned().partition(|counted| self.is_once(program, &counted.op));
+        let (once, round): (Vec<_>, Vec<_>) = summary.rest.iter().cloned().partition(|counted| is_once(program, &counted.op));
         Ok(Configuration {
             blocks: self.blocks,
             device_bytes: summary.device_bytes,
@@ -111,11 +111,6 @@ impl<'a> Transformer<'a> {
             staged: staged.map(|(staged, _)| staged),
             effect: if self.formats.block_weights == self.formats.compute { OutputEffect::None } else { OutputEffect::Quantised },
         })
-    }
-
-    /// Whether a step does it once, and not for each prediction.
-    fn is_once(&self, program: &Program, op: &Op) -> bool {
-        matches!(&*program.phases[usize::from(op.phase)], "time_embedding" | "sampler")
     }
 
     /// What is computed before the first step.
@@ -161,4 +156,9 @@ impl<'a> Transformer<'a> {
         let staged = Staged { before_ns: computing(&phases[..first]), after_ns: computing(&phases[last + 1..]), bytes };
         Ok(Some((staged, waiting.sum())))
     }
+}
+
+/// Whether a step does it once, and not for each prediction.
+fn is_once(program: &Program, op: &Op) -> bool {
+    matches!(&*program.phases[usize::from(op.phase)], "time_embedding" | "sampler")
 }
