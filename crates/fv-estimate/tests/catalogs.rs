@@ -23,12 +23,13 @@ fn reasons(model: &Value, deployment: &str, asked: &PartialRequest, overrides: &
     let example = model.examples.iter().find(|example| example.id == deployment).unwrap();
     let begun = Instant::now();
     let found = match Workload::evaluate(&model, example, asked, overrides, &rules, true) {
-        Ok(workload) if workload.peaks().is_some() => {
-            let peaks = workload.peaks().unwrap();
-            assert!(peaks.iter().all(|peak| peak.reserved.high >= peak.allocated.low && peak.reserved.high < 1 << 62));
-            None
+        Ok(workload) => {
+            // Of what no rule covers, the weights are shown all the same.
+            let peaks = workload.peaks();
+            assert!(peaks.into_iter().flatten().all(|peak| peak.reserved.high >= peak.allocated.low && peak.reserved.high < 1 << 62));
+            let why = workload.unknown.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
+            (!workload.unknown.is_empty() || peaks.is_none()).then_some(why)
         }
-        Ok(workload) => Some(workload.unknown.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ")),
         Err(errors) => Some(errors.iter().map(|error| error.message.as_str()).collect::<Vec<_>>().join("; ")),
     };
     // Without optimisation; hours, where something is executed as often as it is counted.

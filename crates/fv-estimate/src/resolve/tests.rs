@@ -129,7 +129,7 @@ fn every_wan_deployment_is_known() {
             } else {
                 // What other families leave open, and nothing else.
                 let open = match example.runtime {
-                    Runtime::FastVideo => model.id == "fasth3-trim" || example.id == "fastvideo-4gpu",
+                    Runtime::FastVideo => example.id == "fastvideo-4gpu",
                     Runtime::Diffusers => {
                         let covered = crate::family::find(&model.memory_rules).is_some();
                         !covered && example.base_config["generator"]["pipeline"]["vae_tiling"] == json!(true)
