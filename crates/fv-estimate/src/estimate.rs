@@ -64,6 +64,9 @@ struct Evaluated {
     stages: OnceLock<Vec<Stage>>,
 }
 
+/// Reasons for which nothing is counted: extents that are no component's, and requests beyond what is evaluated.
+const UNSOUND: [&str; 3] = ["missing-geometry", "too-large", "too-many-tiles"];
+
 impl Workload {
     /// Evaluates a request. `details` keeps what reports of single buffers need.
     ///
@@ -136,7 +139,7 @@ impl Workload {
         // Where the family's rules do not cover the model, weights and video are known all the same.
         let floor = |why: Option<Vec<Reason>>| weights_only::lower(model, example, &workload.settings, &request, details, why);
         let lowered = match lowered {
-            Some(Err(reasons)) if reasons.iter().all(|reason| reason.code != "too-large") => floor(Some(reasons)),
+            Some(Err(reasons)) if !reasons.iter().any(|reason| UNSOUND.contains(&reason.code.as_str())) => floor(Some(reasons)),
             Some(lowered) => lowered,
             None => floor(None),
         };
