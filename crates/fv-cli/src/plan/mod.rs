@@ -20,6 +20,7 @@ use std::{fmt, io::Write, path::Path};
 
 use fv_data::Store;
 use fv_estimate::{
+    error::InputError,
     forecast::{rates::Rates, request::time},
     planner::{
         Outcome,
@@ -28,7 +29,10 @@ use fv_estimate::{
     render::{self, Names, Text},
 };
 use fv_spec::compiled::RulesFile;
-use fv_spec::plan::{OperatingSystem, refusal::Unplanned};
+use fv_spec::plan::{
+    OperatingSystem,
+    refusal::{Refusal, Unplanned},
+};
 use fv_spec::probe::Probe;
 use serde::Serialize;
 
@@ -110,22 +114,35 @@ fn one(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<(), Stop>
     }
     let Asked { planner, model, question, name, rates } = asked(session, arguments)?;
     let names = Names { model: &model, device: name.as_deref() };
+    let outcome = answered(&planner, &question, &rates, &session.store.rules()?)?;
+    say(session, arguments, outcome, &names, |refusal| planner.advise(&question, refusal))
+}
+
+/// Answers with a plan, with a refusal and what would do instead, or with why there is no rule; the answer goes to a file as well where
+/// one is named.
+fn say(
+    session: &mut Session<'_>,
+    arguments: &PlanArguments,
+    outcome: Outcome,
+    names: &Names<'_>,
+    advise: impl FnOnce(Refusal) -> Result<Refusal, Vec<InputError>>,
+) -> Result<(), Stop> {
     let out = arguments.out.as_deref();
-    match answered(&planner, &question, &rates, &session.store.rules()?)? {
+    match outcome {
         Outcome::Planned(plan) => {
             save_answer(out, &plan)?;
-            session.answer(&plan, |width| render::plan(&plan, &names, width))
+            session.answer(&plan, |width| render::plan(&plan, names, width))
         }
         Outcome::Refused(refusal) => {
-            let refusal = planner.advise(&question, *refusal).map_err(Stop::wrong)?;
+            let refusal = advise(*refusal).map_err(Stop::wrong)?;
             save_answer(out, &refusal)?;
-            session.answer(&refusal, |width| render::refusal(&refusal, &names, width))?;
+            session.answer(&refusal, |width| render::refusal(&refusal, names, width))?;
             Err(Stop::Refused)
         }
         Outcome::Unplanned(unplanned) => {
             save_answer(out, &unplanned)?;
             let Unplanned { system, request, budgets, reasons, .. } = &*unplanned;
-            session.answer(&unplanned, |width| render::unplanned(request, system, budgets, reasons, &names, width))?;
+            session.answer(&unplanned, |width| render::unplanned(request, system, budgets, reasons, names, width))?;
             Err(Stop::No)
         }
     }

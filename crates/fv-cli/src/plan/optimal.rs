@@ -5,11 +5,8 @@ use std::path::Path;
 use fv_estimate::{
     error::InputError,
     forecast::rates::Rates,
-    planner::{
-        Outcome,
-        optimal::{Asked, Covered, Depth, Planner, Question, model},
-    },
-    render::{self, Names},
+    planner::optimal::{Asked, Covered, Depth, Planner, Question, model},
+    render::Names,
 };
 use fv_program::{
     arena::{self, Effort, Packed},
@@ -17,7 +14,7 @@ use fv_program::{
 };
 use fv_spec::{
     compiled::Model,
-    plan::{Plan, PolicyName, Precision, Runtime, refusal::Unplanned},
+    plan::{Plan, PolicyName, Runtime},
     program::Program,
 };
 
@@ -26,9 +23,9 @@ use super::{
     arguments::{ModelArguments, PlanArguments},
     files,
     machine::{Described, Memory, machine},
-    save,
+    say,
 };
-use crate::{lookup, stop::Stop, write};
+use crate::{lookup, stop::Stop};
 
 /// The device whose rates ways are compared by where those of the device are not known.
 const REFERENCE: &str = "h200-sxm-141gb";
@@ -66,25 +63,7 @@ pub(super) fn one(session: &mut Session<'_>, arguments: &PlanArguments, model: &
     let (planner, rules) = (Planner::new(covered), session.store.rules()?);
     let names = Names { model: &model.name, device: name.as_deref() };
     let outcome = planner.plan(&question, &rules, Depth::Whole).map_err(Stop::wrong)?;
-    let put = |text: String| arguments.out.as_ref().map_or(Ok(()), |out| save(out, &text));
-    match outcome {
-        Outcome::Planned(plan) => {
-            put(write::json(&plan))?;
-            session.answer(&plan, |width| render::plan(&plan, &names, width))
-        }
-        Outcome::Refused(refusal) => {
-            let refusal = planner.advise(&question, &rules, *refusal).map_err(Stop::wrong)?;
-            put(write::json(&refusal))?;
-            session.answer(&refusal, |width| render::refusal(&refusal, &names, width))?;
-            Err(Stop::Refused)
-        }
-        Outcome::Unplanned(unplanned) => {
-            put(write::json(&unplanned))?;
-            let Unplanned { system, request, budgets, reasons, .. } = &*unplanned;
-            session.answer(&unplanned, |width| render::unplanned(request, system, budgets, reasons, &names, width))?;
-            Err(Stop::No)
-        }
-    }
+    say(session, arguments, outcome, &names, |refusal| planner.advise(&question, &rules, refusal))
 }
 
 /// How fast the device is that rates were measured on.
@@ -119,16 +98,6 @@ fn meaningless(arguments: &PlanArguments) -> Vec<InputError> {
     ];
     let error = |flag: &str| InputError::new("no-such-setting", format!("{flag} is a setting of the policy freevideo, not of optimal"));
     said.into_iter().filter(|(_, said)| *said).map(|(flag, _)| error(flag)).collect()
-}
-
-/// Formats that the published policy has.
-pub(super) fn cached(precision: Option<Precision>) -> Result<(), InputError> {
-    match precision {
-        Some(Precision::Bf16) => {
-            Err(InputError::new("invalid-value", "precision: found bf16, allowed with the policy freevideo: int8, fp8"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A plan's program with its buffers in their places.

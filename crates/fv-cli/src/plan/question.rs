@@ -11,7 +11,7 @@ use super::{
     Session,
     arguments::{ModelArguments, PlanArguments, RequestArguments},
     machine::{Described, Memory, bytes, machine},
-    optimal, planner,
+    planner,
 };
 use crate::stop::Stop;
 
@@ -29,9 +29,6 @@ pub(super) fn asked(session: &mut Session<'_>, arguments: &PlanArguments) -> Res
     let (planner, model) = model_of(session, &arguments.model)?;
     let mut errors = Vec::new();
     let memory = Memory::read(&arguments.memory, &mut errors)?;
-    if let Err(error) = optimal::cached(arguments.machine.precision) {
-        errors.push(error);
-    }
     let demonstrated_host_bytes = bytes("`--demonstrated-ram-gib`", arguments.memory.demonstrated_ram_gib, &mut errors);
     let Described { machine, name, rates } = machine(session, &arguments.machine, memory, errors)?;
     let request = request(&arguments.request);
