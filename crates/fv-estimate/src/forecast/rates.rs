@@ -8,6 +8,8 @@ use fv_spec::estimate::Reason;
 use fv_spec::forecast::UsedRate;
 use fv_spec::plan::Source;
 
+use crate::device::dtype_word;
+
 /// Operations of a TFLOP, and bytes of a GB.
 pub const TERA: f64 = 1e12;
 /// Bytes of a GB.
@@ -73,7 +75,7 @@ impl Rates {
     /// Which rate the device lacks.
     pub fn products(&self, dtype: Dtype, accumulate: Accumulate) -> Result<Rate, Reason> {
         let found = self.dense.get(&(dtype, accumulate)).copied();
-        found.ok_or_else(|| self.missing(&format!("dense rate of {} with {} accumulation", word(dtype), accumulate_word(accumulate))))
+        found.ok_or_else(|| self.missing(&format!("dense rate of {} with {} accumulation", dtype_word(dtype), accumulate_word(accumulate))))
     }
 
     /// Device memory.
@@ -115,18 +117,6 @@ fn link(pcie: Pcie) -> Option<f64> {
     Some(lane * f64::from(pcie.lanes))
 }
 
-/// The format's name in messages.
-pub fn word(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::Fp32 => "fp32",
-        Dtype::Fp16 => "fp16",
-        Dtype::Bf16 => "bf16",
-        Dtype::Fp8 => "fp8",
-        Dtype::Int8 => "int8",
-        Dtype::Nvfp4 => "nvfp4",
-    }
-}
-
 fn accumulate_word(accumulate: Accumulate) -> &'static str {
     match accumulate {
         Accumulate::Fp32 => "fp32",
@@ -142,7 +132,7 @@ pub fn used(name: &str, rate: Rate, unit: &str) -> UsedRate {
 
 /// A rate of products for the reader.
 pub fn used_products(dtype: Dtype, accumulate: Accumulate, rate: Rate) -> UsedRate {
-    used(&format!("dense {} / {}", word(dtype), accumulate_word(accumulate)), rate, "TFLOP/s")
+    used(&format!("dense {} / {}", dtype_word(dtype), accumulate_word(accumulate)), rate, "TFLOP/s")
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub use probe::probe;
 pub use questions::{comparison, largest, minimum};
 pub use refusal::{refusal, unplanned};
 pub use text::{Span, Text, Tone, ansi};
+pub use words::grouped;
 
 use fv_spec::estimate::{Estimate, Interval, Stage, Verdict};
 use fv_spec::request::Request;

@@ -406,7 +406,7 @@ fn compute_words(compute: &Compute) -> String {
     if compute.feed_forward_recompute {
         words.push("wide activation computed twice".to_owned());
     }
-    let rows = |count: u32| grouped(count.into());
+    let rows = |count: u32| grouped(count);
     words.push(format!(
         "feed-forward {} rows and projections {} rows at a time",
         rows(compute.feed_forward_chunk),

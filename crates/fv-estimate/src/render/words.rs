@@ -41,8 +41,8 @@ pub(super) fn interval(time: &Interval) -> String {
 }
 
 /// Digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+pub fn grouped(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
@@ -159,7 +159,7 @@ pub(super) fn request(request: &PlanRequest) -> String {
         text = format!("{text} ({})", duration(ns));
     }
     if request.requested_frames != request.frames {
-        text = format!("{text} for the {} asked for", grouped(request.requested_frames.into()));
+        text = format!("{text} for the {} asked for", grouped(request.requested_frames));
     }
     text = format!("{text}, {}, {}", plural(request.steps.into(), "step"), request.task);
     text = format!("{text}; {}", plural(request.video_tokens, "video token"));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn digits_are_grouped_by_threes() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (72_576, "72,576"), (1_234_567, "1,234,567")] {
+        for (number, text) in [(0_u64, "0"), (999, "999"), (1_000, "1,000"), (72_576, "72,576"), (1_234_567, "1,234,567")] {
             assert_eq!(grouped(number), text);
         }
     }

@@ -28,6 +28,7 @@ use fv_spec::request::{PartialRequest, Request};
 use serde_json::{Map, Value, json};
 
 use crate::caching;
+use crate::device::dtype_word;
 use crate::error::InputError;
 use crate::settings::{Attention, Component, Guidance, Placement, Precision, Settings};
 use crate::storage::Storage;
@@ -279,17 +280,6 @@ fn dtype(text: &str) -> Option<Dtype> {
         "fp16" | "float16" => Some(Dtype::Fp16),
         "bf16" | "bfloat16" => Some(Dtype::Bf16),
         _ => None,
-    }
-}
-
-fn dtype_word(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::Fp32 => "fp32",
-        Dtype::Fp16 => "fp16",
-        Dtype::Bf16 => "bf16",
-        Dtype::Fp8 => "fp8",
-        Dtype::Int8 => "int8",
-        Dtype::Nvfp4 => "nvfp4",
     }
 }
 

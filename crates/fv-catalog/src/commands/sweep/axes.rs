@@ -3,6 +3,7 @@
 use fv_catalog::yaml::short;
 use fv_estimate::{
     error::quoted,
+    render::grouped,
     resolve::canonical,
     sweep::{Range, Varied},
 };
@@ -10,7 +11,7 @@ use fv_spec::compiled::{Example, Model};
 use serde_json::Value;
 
 use super::super::ask::{Settings, setting};
-use super::{counted, grouped};
+use super::counted;
 use crate::cli::Stop;
 
 /// Combinations of settings in one sweep, at most: each is resolved for every deployment before the first row.
@@ -149,7 +150,7 @@ pub(super) fn too_many(points: u128, limit: u64, extents: &[(&str, u128)]) -> St
     Stop::Usage(format!(
         "{} points are more than the limit of {}: narrow the axes ({}){allow}",
         grouped(points),
-        grouped(limit.into()),
+        grouped(limit),
         extents.join(" x ")
     ))
 }

@@ -14,6 +14,7 @@ use fv_catalog::write;
 use fv_estimate::{
     budget,
     device::DeviceSpec,
+    render::grouped,
     sweep::{Plan, Range, Reuse},
 };
 use fv_spec::{
@@ -25,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use super::shape::{Shape, lines};
 use super::summary::Tally;
-use super::{Interruption, SweepArgs, grouped, piece};
+use super::{Interruption, SweepArgs, piece};
 use crate::cli::Stop;
 
 /// Everything that the rows depend on.
@@ -173,10 +174,7 @@ impl Target {
         let mut last = Vec::new();
         let whole = header.len() as u64 + self.read_rows(&mut reader, shape, &mut last)?;
         if u128::from(self.done) > plan.points() {
-            return Err(refuse(
-                &self.rows,
-                format!("holds {} rows, more than the sweep has; nothing was changed", grouped(self.done.into())),
-            ));
+            return Err(refuse(&self.rows, format!("holds {} rows, more than the sweep has; nothing was changed", grouped(self.done))));
         }
         if let Some(number) = self.done.checked_sub(1) {
             let devices = plan.devices() as u64;
@@ -192,7 +190,7 @@ impl Target {
     }
 
     fn not_ours(&self) -> Stop {
-        refuse(&self.rows, format!("row {} is not what this sweep gives there; nothing was changed", grouped(self.done.into())))
+        refuse(&self.rows, format!("row {} is not what this sweep gives there; nothing was changed", grouped(self.done)))
     }
 
     /// Counts whole rows. Returns their bytes, and in `last` the last of them.
@@ -263,7 +261,7 @@ impl Target {
         let refused = |error: super::parquet::Error| refuse(&self.out, format!("{error}; nothing was changed"));
         let rows = super::parquet::read(&self.out, &self.parameters, &mut self.tally).map_err(refused)?;
         if u128::from(rows) != plan.points() {
-            return Err(refuse(&self.out, format!("holds {} rows, not those of this sweep; nothing was changed", grouped(rows.into()))));
+            return Err(refuse(&self.out, format!("holds {} rows, not those of this sweep; nothing was changed", grouped(rows))));
         }
         self.done = rows;
         Ok(self)

@@ -21,6 +21,7 @@ use fv_catalog::write;
 use fv_data::Store;
 use fv_estimate::{
     family,
+    render::grouped,
     sweep::{Axes, Plan, Range, Reuse},
 };
 use fv_spec::compiled::Model;
@@ -162,7 +163,7 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
         Some(target) => {
             if target.done > 0 {
                 let left = points - u128::from(target.done);
-                writeln!(context.err, "{} of them are there already, {} are left", grouped(target.done.into()), grouped(left))?;
+                writeln!(context.err, "{} of them are there already, {} are left", grouped(target.done), grouped(left))?;
             }
             target.complete(&plan, shape, &stop)?
         }
@@ -195,7 +196,7 @@ impl Interruption {
 
 /// That a sweep was ended, and how far it is.
 fn interrupted(written: u64, points: u128, remedy: &str) -> Stop {
-    let text = format!("interrupted after {} of {}{remedy}", grouped(written.into()), counted(points, "point"));
+    let text = format!("interrupted after {} of {}{remedy}", grouped(written), counted(points, "point"));
     Stop::Other(fv_cli::stop::Stop::Interrupted(text))
 }
 
@@ -268,19 +269,6 @@ fn piece(plan: &Plan<'_>, shape: Shape, request: u64, skip: u64, reuse: &mut Reu
         at += 1;
     });
     (text, tally)
-}
-
-/// Digits in groups of three.
-fn grouped(number: u128) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// So many of something.

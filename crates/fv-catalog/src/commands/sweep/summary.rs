@@ -5,13 +5,13 @@ use std::{
     io::{self, Write},
 };
 
-use fv_estimate::sweep::Plan;
+use fv_estimate::{render::grouped, sweep::Plan};
 use fv_spec::{
     estimate::{VERSION, Verdict},
     questions::{LeftOut, LeftOutKind, ReasonCount, SweepReport},
 };
 
-use super::{counted, grouped};
+use super::counted;
 
 /// Lines of what was left out on the error stream; a report has all of them.
 const MOST_LINES: usize = 20;
@@ -76,10 +76,10 @@ impl Tally {
 pub(super) fn write(report: &SweepReport, out: &mut dyn Write) -> io::Result<()> {
     let verdicts =
         [("fits", report.fits), ("uncertain", report.uncertain), ("does_not_fit", report.does_not_fit), ("unknown", report.unknown)];
-    let reasons = report.unknown_reasons.iter().map(|reason| format!("{} {}", reason.code, grouped(reason.rows.into())));
+    let reasons = report.unknown_reasons.iter().map(|reason| format!("{} {}", reason.code, grouped(reason.rows)));
     let reasons = if report.unknown > 0 { format!(" ({})", reasons.collect::<Vec<_>>().join(", ")) } else { String::new() };
     let words: Vec<String> =
-        verdicts.iter().filter(|(_, rows)| *rows > 0).map(|(word, rows)| format!("{word} {}", grouped((*rows).into()))).collect();
+        verdicts.iter().filter(|(_, rows)| *rows > 0).map(|(word, rows)| format!("{word} {}", grouped(*rows))).collect();
     // The unknown ones come last.
     writeln!(out, "{}: {}{reasons}", counted(report.rows.into(), "row"), words.join(", "))?;
     if report.left_out.is_empty() {
