@@ -1,5 +1,6 @@
 //! Extents of the components, and what is asked of them.
 
+use fv_spec::authored::Role;
 use fv_spec::program::Schedule;
 use fv_spec::program::kernel::Grid;
 
@@ -145,6 +146,11 @@ impl Request {
 }
 
 impl Model {
+    /// Its transformers, in the order in which they run.
+    pub fn transformers(&self) -> &'static [Role] {
+        if self.boundary.is_some() { &[Role::Transformer, Role::Transformer2] } else { &[Role::Transformer] }
+    }
+
     /// Extents of the latent of a request whose size is legal.
     pub fn latent(&self, request: &Request) -> Grid {
         let (space, time) = (self.vae.spatial(), self.vae.temporal());

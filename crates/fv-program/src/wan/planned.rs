@@ -30,10 +30,9 @@ fn gemm(formats: Formats) -> GemmPath {
 
 /// The components of a model with their weights, in the order in which they run.
 pub fn components(model: &Model, formats: Formats) -> Vec<Component> {
-    let second = model.boundary.map(|_| Role::Transformer2);
-    let transformers = std::iter::once(Role::Transformer).chain(second);
+    let transformers = model.transformers().iter();
     std::iter::once(text::component(&model.text, formats.compute))
-        .chain(transformers.map(|role| dit::weights::component(&model.transformer, role, formats)))
+        .chain(transformers.map(|role| dit::weights::component(&model.transformer, *role, formats)))
         .chain(std::iter::once(vae::blocks::component(&model.vae, formats.compute)))
         .collect()
 }
@@ -74,7 +73,6 @@ fn placement(component: &Component, residency: &Residency) -> Placement {
 
 /// How transformers compute, in the words of a plan: one entry for each.
 pub fn compute(model: &Model, request: &Request, choices: &Choices) -> Vec<PlanCompute> {
-    let roles = [Role::Transformer, Role::Transformer2];
     let how = choices.compute;
     let entry = |(component, residency): (Role, &Residency)| PlanCompute {
         component,
@@ -92,8 +90,7 @@ pub fn compute(model: &Model, request: &Request, choices: &Choices) -> Vec<PlanC
         text_keys: Some(how.text_keys),
         paired_guidance: request.guided().then_some(how.paired_guidance),
     };
-    let used = if model.boundary.is_some() { 2 } else { 1 };
-    roles.into_iter().take(used).zip(&choices.transformers).map(entry).collect()
+    model.transformers().iter().copied().zip(&choices.transformers).map(entry).collect()
 }
 
 /// How the video decoder runs, in the words of a plan.
@@ -151,8 +148,7 @@ pub fn choices(model: &Model, plan: &Plan) -> Result<Choices, Vec<Refused>> {
         })
     };
     let text = residency(Role::TextEncoder);
-    let roles: &[Role] = if model.boundary.is_some() { &[Role::Transformer, Role::Transformer2] } else { &[Role::Transformer] };
-    let transformers: Vec<Residency> = roles.iter().filter_map(|&role| residency(role)).collect();
+    let transformers: Vec<Residency> = model.transformers().iter().filter_map(|&role| residency(role)).collect();
     let vae = residency(Role::Vae);
     let compute = computing(plan, &mut refused);
     let decode = decoding(plan, &mut refused);

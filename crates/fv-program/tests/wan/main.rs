@@ -4,6 +4,7 @@ mod choices;
 mod legal;
 mod planned;
 mod schedule;
+mod settled;
 mod streaming;
 mod summary;
 mod weights;

@@ -16,16 +16,14 @@ use fv_estimate::{
     planner::optimal::rates::{Speed, speed},
 };
 use fv_program::{
-    arena::{self, Effort, Packed},
+    arena::Packed,
     check,
     optimal::{Budgets, Least},
     rates::costs,
     simulate::replay,
     wan::{
-        self,
-        choice::Choices,
         geometry::{Model, Request},
-        options::{Options, Unsolved},
+        options::{Options, Unsettled, Unsolved},
         planned, tiny,
     },
 };
@@ -38,7 +36,7 @@ use fv_run::execute::{
 };
 use fv_spec::{
     plan::Precision,
-    program::{Program, Tier, kernel::Input},
+    program::{Program, kernel::Input},
 };
 
 use super::program::{read, summary, times};
@@ -128,7 +126,7 @@ fn tiny_run(context: &mut Context, which: Tiny, arguments: &RunArgs) -> Done {
     };
     let speed = reference(context)?;
     let budgets = Budgets { device_bytes: vram_kib << 10, host_bytes: ram_kib << 10, per_pinned_gib_bytes: 0 };
-    let (program, packed) = fastest(&model, &request, &speed, budgets)?;
+    let (program, packed) = fastest(&model, &request, &speed, &budgets)?;
     context.out.write_all(summary(&program, &packed).as_bytes())?;
     let costs = costs(&program, &speed.rates).map_err(|unknown| Stop::Usage(unknown.to_string()))?;
     context.out.write_all(times(&replay(&program, &costs, |_| {}), &speed).as_bytes())?;
@@ -150,28 +148,18 @@ fn reference(context: &mut Context) -> Result<Speed, Stop> {
 }
 
 /// The fastest plan's program, with its buffers in their places.
-fn fastest(model: &Model, request: &Request, speed: &Speed, mut budgets: Budgets) -> Result<(Program, Vec<Packed>), Stop> {
+fn fastest(model: &Model, request: &Request, speed: &Speed, budgets: &Budgets) -> Result<(Program, Vec<Packed>), Stop> {
+    let all = |lines: Vec<String>| Stop::Usage(lines.join("\nerror: "));
     let formats = planned::formats(Precision::Fp32).ok_or_else(|| Stop::Usage("single precision has no program".to_owned()))?;
-    let wrong = |what: String| Stop::Usage(what);
-    let mut options = Options::new(model, request, formats, &speed.rates).map_err(|unknown| wrong(unknown.to_string()))?;
-    let limit = budgets;
-    loop {
-        let choices = match options.solve(&budgets) {
-            Ok(chosen) => options.choices(&chosen),
-            Err(Unsolved::Rate(unknown)) => return Err(wrong(unknown.to_string())),
-            Err(Unsolved::Part(role, needs)) => return Err(short(role.word(), &needs, &limit)),
-        };
-        let (program, packed) = placed(model, request, &choices)?;
-        let bytes = |tier| program.regions.iter().filter(|region| region.tier == tier).map(|region| region.bytes).max().unwrap_or(0);
-        let host: u64 = bytes(Tier::Pinned) + options.request_bytes;
-        let over = [bytes(Tier::Device).saturating_sub(limit.device_bytes), host.saturating_sub(limit.host_bytes + options.request_bytes)];
-        if over == [0, 0] {
-            return Ok((program, packed));
-        }
-        // The layout takes more than was reckoned with: reckon with less.
-        budgets.device_bytes = budgets.device_bytes.saturating_sub(over[0]);
-        budgets.host_bytes = budgets.host_bytes.saturating_sub(over[1]);
-    }
+    let mut options = Options::new(model, request, formats, &speed.rates).map_err(|unknown| Stop::Usage(unknown.to_string()))?;
+    let settled = options.settle(budgets).map_err(|unsettled| match unsettled {
+        Unsettled::Unsolved(Unsolved::Part(role, needs)) => short(role.word(), &needs, budgets),
+        Unsettled::Unsolved(Unsolved::Rate(unknown)) => Stop::Usage(unknown.to_string()),
+        Unsettled::Refused(refused) => all(refused.iter().map(ToString::to_string).collect()),
+        Unsettled::Over => Stop::Short(format!("no layout was found within {}", both(budgets.device_bytes, budgets.host_bytes))),
+    })?;
+    let findings = check::check_places(&settled.program, &[]);
+    if findings.is_empty() { Ok((settled.program, settled.packed)) } else { Err(all(findings.iter().map(ToString::to_string).collect())) }
 }
 
 /// The ways with the least of the device and with the least of the host: what lies between them takes more of one.
@@ -188,19 +176,6 @@ fn both(device_bytes: u64, host_bytes: u64) -> String {
 
 fn kib(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1 << 10))
-}
-
-fn placed(model: &Model, request: &Request, choices: &Choices) -> Result<(Program, Vec<Packed>), Stop> {
-    let refused = |refused: Vec<fv_program::refused::Refused>| {
-        Stop::Usage(refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\nerror: "))
-    };
-    let mut program = wan::lower(model, request, choices).map_err(refused)?;
-    let packed = arena::pack(&mut program, Effort::default());
-    let findings = check::check_places(&program, &[]);
-    if findings.is_empty() {
-        return Ok((program, packed));
-    }
-    Err(Stop::Usage(findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\nerror: ")))
 }
 
 /// Executes a program, streams in an order drawn from the seed; words for what went wrong.

@@ -1,6 +1,7 @@
 //! A plan made of what was chosen.
 
 use fv_program::simulate::Simulated;
+use fv_program::wan::options::Taken;
 use fv_program::wan::planned;
 use fv_spec::plan::forecast::{Coverage, Forecast, Interval, PassTime, StageTime};
 use fv_spec::plan::{
@@ -10,7 +11,7 @@ use fv_spec::plan::{
 use super::decisions;
 use super::model::Covered;
 use super::question::Resolved;
-use super::solve::{Solved, Taken, placements};
+use super::solve::Solved;
 use crate::forecast::interval::Seconds;
 use crate::planner::sealed;
 
@@ -40,7 +41,7 @@ pub(super) fn plan(covered: &Covered, resolved: &Resolved, solved: &Solved<'_>) 
         request: request.clone(),
         budgets: resolved.budgets.to_vec(),
         fit: Fit::Fits,
-        placements: placements(covered, &solved.choices),
+        placements: planned::placements(&covered.model, &solved.choices),
         encoders: vec![Encoder { component: Role::TextEncoder, process: EncoderProcess::Same, host_minimum_bytes: None }],
         passes: vec![pass],
         two_pass: None,

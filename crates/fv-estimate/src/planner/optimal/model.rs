@@ -1,7 +1,6 @@
 //! Models of the catalog that our own runtime has programs for.
 
 use fv_program::wan::geometry::{Dit, Model as Geometry, Request, Sparse, Umt5, Vae};
-use fv_spec::authored::Role;
 use fv_spec::compiled::{Example, Model};
 use fv_spec::estimate::Reason;
 use fv_spec::plan::{Plan, Sampler, Sampling};
@@ -224,9 +223,4 @@ pub(super) fn of_usual(covered: &Covered) -> Request {
         negative_tokens: TEXT_ROWS,
         text_rows: TEXT_ROWS,
     }
-}
-
-/// The transformers of a model.
-pub(super) fn experts(model: &Geometry) -> &'static [Role] {
-    if model.boundary.is_some() { &[Role::Transformer, Role::Transformer2] } else { &[Role::Transformer] }
 }

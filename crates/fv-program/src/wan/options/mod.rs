@@ -6,6 +6,7 @@
 
 mod decode;
 mod measure;
+mod settled;
 mod transformer;
 
 use fv_spec::authored::Role;
@@ -24,6 +25,7 @@ use crate::rates::{Rates, UnknownRate};
 use crate::stream::{Component, PIECE_BYTES};
 pub use decode::Decoding;
 use measure::Measured;
+pub use settled::{Settled, Taken, Unsettled, roles};
 use transformer::Transformer;
 
 /// Everything that can be chosen for a request.
