@@ -443,9 +443,9 @@ fn the_cheapest_change_is_the_fastest_of_its_effect() {
             let request = change.request.as_ref().map_or_else(PartialRequest::default, exactly);
             let workload = Workload::evaluate(model, example, &request, &overrides, &CATALOG.rules, false).expect("legal");
             let device = DeviceSpec::from(CATALOG.device(card).expect("in the catalog"));
-            let (asked, rates) = (Asked { host_gb: Some(128.0), ..Asked::default() }, device.rates.clone());
+            let asked = Asked { host_gb: Some(128.0), ..Asked::default() };
             let budget = place::offer(Some(&device), &asked, example.runtime, &CATALOG.rules).expect("a budget");
-            assert_eq!(workload.forecast(&budget, model, example, &rates, &CATALOG.rules).request, change.time);
+            assert_eq!(workload.forecast(&budget, model, example, &CATALOG.rules).request, change.time);
         }
     }
     assert!(several > 0, "more than one change of an effect, or nothing is compared");

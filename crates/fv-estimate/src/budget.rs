@@ -29,6 +29,7 @@ use fv_spec::estimate::{Interval, MemoryReport, Reason};
 
 use crate::device::{BackendName, DeviceSpec, MAX_CAPACITY, PartitionSpec, architecture, backend_word, gb_to_bytes};
 use crate::error::{InputError, did_you_mean, gib, listed, quoted};
+use crate::forecast::rates::Rates;
 
 /// What an application may use of unified memory when no policy says: numerator and denominator.
 pub const DEFAULT_UNIFIED_BUDGET_FRACTION: (u64, u64) = (3, 4);
@@ -206,8 +207,12 @@ fn bytes(rules: &RulesFile, prefix: &str, part: &str) -> Option<u64> {
 }
 
 /// What may be used, and why. Sizes are bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
+    /// The device's id.
+    pub device: Option<String>,
+    /// How fast it is: a partition's rates are not those of the whole device, and are not known.
+    pub rates: Rates,
     /// Whether the memory is the device's own.
     pub memory_type: Option<MemoryType>,
     /// Nominal capacity of the device, or of the selected partition.
@@ -285,6 +290,8 @@ pub fn budget(device: Option<&DeviceSpec>, asked: &Asked, fixed: &FixedCosts) ->
     let host = convert("the host memory", asked.host_gb);
 
     let mut budget = Budget {
+        device: device.map(|device| device.id.clone()),
+        rates: device.map_or_else(Rates::default, |device| rates(device, asked.partition.as_deref())),
         memory_type: device.and_then(|device| device.memory_type),
         nominal_bytes: device.and_then(|device| device.nominal),
         capacity_bytes: None,
@@ -349,6 +356,12 @@ pub fn budget(device: Option<&DeviceSpec>, asked: &Asked, fixed: &FixedCosts) ->
         Some(_) => {}
     }
     Ok(budget)
+}
+
+/// How fast a device or its partition is.
+fn rates(device: &DeviceSpec, partition: Option<&str>) -> Rates {
+    let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
+    part.unwrap_or_else(|| device.rates.clone())
 }
 
 fn select<'d>(device: &'d DeviceSpec, id: &str) -> Result<&'d PartitionSpec, InputError> {

@@ -128,10 +128,9 @@ fn key(change: &Change) -> (OutputEffect, u64, u64, usize, &[String]) {
     (change.output_effect, time, change.moved_bytes.unwrap_or(u64::MAX), change.changes.len(), &change.changes)
 }
 
-/// How long a workload takes on the device, apart from what no law covers. A partition's rates are not known.
+/// How long a workload takes on the device, apart from what no law covers.
 fn time(question: &Question<'_>, workload: &Workload, budget: &Budget) -> Option<TimeInterval> {
-    let device = question.device.filter(|_| question.asked.partition.is_none())?;
-    workload.forecast(budget, question.model, question.example, &device.rates, question.rules).request
+    workload.forecast(budget, question.model, question.example, question.rules).request
 }
 
 /// A question with other overrides, if that fits.
@@ -361,10 +360,12 @@ fn things(question: &Question<'_>, workload: &Workload) -> Vec<Vec<Way>> {
     let things = match settings.runtime {
         Runtime::Diffusers => diffusers(settings, &workload.request),
         Runtime::FastVideo => fastvideo(question, settings),
-        Runtime::FreeVideo | Runtime::FvRun => Vec::new(),
+        Runtime::FvRun => vec![fv_run(settings)],
+        Runtime::FreeVideo => Vec::new(),
     };
     let mut things: Vec<Vec<Way>> = things.into_iter().filter(|ways| !ways.is_empty()).collect();
-    if !things.is_empty() && !settings.allocator.expandable {
+    let pytorch = matches!(settings.runtime, Runtime::Diffusers | Runtime::FastVideo);
+    if pytorch && !things.is_empty() && !settings.allocator.expandable {
         let variable = "PYTORCH_CUDA_ALLOC_CONF";
         // What else the variable says stays.
         let now = question.overrides.env.get(variable).map(String::as_str).or_else(|| question.example.env.get(variable)?.as_str());
@@ -381,6 +382,14 @@ fn reported<'a>(settings: &'a Settings, key: &str) -> Option<&'a Value> {
 
 fn is(settings: &Settings, key: &str, value: &Value) -> bool {
     reported(settings, key) == Some(value)
+}
+
+/// All that the planner does not decide by itself.
+fn fv_run(settings: &Settings) -> Vec<Way> {
+    let narrower = [("fp8", "weights of blocks in FP8, with a scale for each row"), ("int8", "weights of blocks in INT8, with a scale for each row")];
+    let wide = is(settings, "precision", &json!("bf16"));
+    let way = |(format, words)| Way::new(words, OutputEffect::Quantised, &[("precision", json!(format))]);
+    narrower.into_iter().filter(|_| wide).map(way).collect()
 }
 
 fn diffusers(settings: &Settings, request: &Request) -> Vec<Vec<Way>> {
@@ -483,8 +492,11 @@ fn fastvideo(question: &Question<'_>, settings: &Settings) -> Vec<Vec<Way>> {
 
 /// Bytes of weights that go to the device in one request: once for a component that is moved as a whole, once for each of its
 /// forwards where it is streamed. Two transformers share the steps. `None` where a component's bytes are not known from its
-/// count.
+/// count, and where a plan decides what is moved.
 fn moved_bytes(question: &Question<'_>, settings: &Settings, request: &Request) -> Option<u64> {
+    if settings.runtime == Runtime::FvRun {
+        return None;
+    }
     let experts = u64::from(settings.component(Role::Transformer2).is_some()) + 1;
     let predictions = if settings.guidance == Guidance::Sequential { 2 } else { 1 };
     let steps = u64::from(request.num_inference_steps);

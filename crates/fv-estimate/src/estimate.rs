@@ -4,7 +4,7 @@
 //! program, and the program is run under the runtime's allocator. [`Workload::estimate`] and [`Workload::summary`] compare the
 //! result with a budget; a second device costs only that comparison.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{
@@ -18,7 +18,6 @@ use crate::budget::{Budget, in_gib};
 use crate::caching::Config;
 use crate::error::InputError;
 use crate::family::{self, ByPlan, Lowered, Planned, PlannedStage};
-use crate::forecast::rates::Rates;
 use crate::forecast::request::of_plan;
 use crate::forecast::workload::{Question as Timed, unknown};
 use crate::modules::weights_only;
@@ -43,6 +42,8 @@ pub struct Workload {
     spread_known: bool,
     /// The runtime's own planner, where there is one.
     by_plan: Option<Box<dyn ByPlan>>,
+    /// What it answered last: an answer is asked for its verdict, its figures and its time in turn.
+    answered: Mutex<Option<(Budget, Option<Arc<Planned>>)>>,
     /// Why the result is unknown, if it is.
     pub unknown: Vec<Reason>,
     coverage: Coverage,
@@ -129,12 +130,19 @@ impl Workload {
             settings,
             evaluated: None,
             by_plan: None,
+            answered: Mutex::default(),
             spread_known: false,
         };
         let runtime = workload.settings.runtime;
         let rules_of = family::find(&model.memory_rules);
-        workload.by_plan = rules_of.and_then(|family| family.by_plan(model, example, &workload.settings, &request));
+        workload.by_plan = rules_of.and_then(|family| family.by_plan(model, example, &workload.settings, &request, rules));
         let lowered = rules_of.and_then(|family| family.lower(model, example, &workload.settings, &request, details));
+        let rule = format!("{} x {}", model.memory_rules, runtime.word());
+        if lowered.is_none() && workload.by_plan.is_some() {
+            // All that is known is the planner's, which lowers what it decides.
+            workload.coverage.rules.push(rule);
+            return workload;
+        }
         let covered = matches!(lowered, Some(Ok(_)));
         // Where the family's rules do not cover the model, weights and video are known all the same.
         let floor = |why: Option<Vec<Reason>>| weights_only::lower(model, example, &workload.settings, &request, details, why);
@@ -143,7 +151,6 @@ impl Workload {
             Some(lowered) => lowered,
             None => floor(None),
         };
-        let rule = format!("{} x {}", model.memory_rules, runtime.word());
         match lowered {
             Ok(mut lowered) => {
                 if covered {
@@ -199,10 +206,10 @@ impl Workload {
         if let Some(planned) = planned {
             return VerdictOutcome {
                 device: planned.status,
-                host: planned.status,
+                host: planned.host,
                 overall: planned.status,
-                reasons: vec![planned.reason.clone()],
-                margin_bytes: None,
+                reasons: planned.reasons.clone(),
+                margin_bytes: planned.margin_bytes,
                 short: planned.short,
                 host_required: planned.host_bytes(),
                 host_capacity: budget.host_bytes,
@@ -248,14 +255,26 @@ impl Workload {
     }
 
     /// The answer of the runtime's own planner, where it has one for this device.
-    fn planned(&self, budget: &Budget) -> Option<Planned> {
-        self.by_plan.as_ref()?.planned(budget)
+    fn planned(&self, budget: &Budget) -> Option<Arc<Planned>> {
+        let planner = self.by_plan.as_ref()?;
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, planned)) = answered.as_ref().filter(|(last, _)| last == budget) {
+            return planned.clone();
+        }
+        let planned = planner.planned(budget).map(Arc::new);
+        *answered = Some((budget.clone(), planned.clone()));
+        planned
+    }
+
+    /// Whether a planner's figures are shown: where it made a plan, and where there are no others.
+    fn shows(&self, planned: &Planned) -> bool {
+        planned.plan.is_some() || self.evaluated.is_none()
     }
 
     /// Device peaks of the stages in order: those of the plan alone where there is one.
     fn stage_peaks(&self, budget: &Budget, planned: Option<&Planned>) -> Vec<StagePeak> {
-        if let Some(Planned { plan: Some(_), stages, .. }) = planned {
-            return stages.iter().map(|stage| StagePeak { name: stage.name, peak_bytes: stage.peaks() }).collect();
+        if let Some(planned) = planned.filter(|planned| self.shows(planned)) {
+            return peaks_of(&planned.stages);
         }
         let Some(evaluated) = &self.evaluated else { return Vec::new() };
         let needs = StageName::ALL.into_iter().zip(evaluated.peaks.iter().zip(&evaluated.host));
@@ -274,33 +293,36 @@ impl Workload {
     /// Verdict, stage peaks and margin.
     pub fn summary(&self, budget: &Budget) -> Summary {
         let planned = self.planned(budget);
-        let outcome = self.outcome(budget, planned.as_ref());
-        let stages = self.stage_peaks(budget, planned.as_ref());
+        let outcome = self.outcome(budget, planned.as_deref());
+        let stages = self.stage_peaks(budget, planned.as_deref());
         let margin_bytes = if self.unknown.is_empty() { outcome.margin_bytes } else { None };
         Summary { status: outcome.overall, stages, margin_bytes }
     }
 
-    /// How long the request takes with what a device of these rates offers: as planned, where the runtime plans. Model and deployment
-    /// are those that were evaluated.
-    pub fn forecast(&self, budget: &Budget, model: &Model, example: &Example, rates: &Rates, rules: &RulesFile) -> TimeForecast {
-        match self.planned(budget) {
-            Some(Planned { plan: Some(plan), .. }) => of_plan(&plan, rates, rules),
-            Some(refused) => unknown(refused.reason),
-            None => {
-                let question = Timed { model, example, settings: &self.settings, request: &self.request, geforce: budget.geforce, rules };
-                question.forecast(rates)
-            }
+    /// How long the request takes with what a device offers: as planned, where the runtime plans. Model and deployment are those that were
+    /// evaluated.
+    pub fn forecast(&self, budget: &Budget, model: &Model, example: &Example, rules: &RulesFile) -> TimeForecast {
+        if let Some(planned) = self.planned(budget) {
+            let why = || planned.reasons.first().cloned().unwrap_or_else(|| Reason::new("estimate-unknown", "there is no plan"));
+            return planned.plan.as_ref().map_or_else(|| unknown(why()), |plan| of_plan(plan, &budget.rates, rules));
         }
+        let question = Timed { model, example, settings: &self.settings, request: &self.request, geforce: budget.geforce, rules };
+        question.forecast(&budget.rates)
     }
 
     /// The whole estimate. The workload must have been evaluated with details.
     pub fn estimate(&self, hardware: Option<&str>, budget: &Budget) -> Estimate {
         let planned = self.planned(budget);
-        let outcome = self.outcome(budget, planned.as_ref());
-        let peaks = self.stage_peaks(budget, planned.as_ref());
-        let planned = planned.filter(|planned| planned.plan.is_some());
-        let stages = match (&planned, &self.evaluated) {
-            (Some(planned), _) => StageName::ALL.into_iter().map(|name| planned_stage(name, planned.stage(name))).collect(),
+        let outcome = self.outcome(budget, planned.as_deref());
+        let planned = planned.filter(|planned| self.shows(planned));
+        // A request that was refused has no plan of its own; the smallest one shows what it is short of.
+        let smallest = || self.by_plan.as_ref().map_or_else(Vec::new, |planner| planner.smallest(budget));
+        let refused = planned.as_ref().filter(|planned| planned.status == Verdict::DoesNotFit && planned.stages.is_empty());
+        let smallest = refused.map(|_| smallest());
+        let shown = smallest.as_deref().or(planned.as_deref().map(|planned| &planned.stages[..]));
+        let peaks = shown.map_or_else(|| self.stage_peaks(budget, None), peaks_of);
+        let stages = match (shown, &self.evaluated) {
+            (Some(shown), _) => StageName::ALL.into_iter().map(|name| planned_stage(name, shown)).collect(),
             (None, Some(evaluated)) => self.stages(evaluated, budget),
             (None, None) => Vec::new(),
         };
@@ -315,7 +337,7 @@ impl Workload {
         });
         let mut notes = self.notes.clone();
         match &planned {
-            Some(planned) => notes.extend(planned.note.clone()),
+            Some(planned) => notes.extend(planned.notes.iter().cloned()),
             None => notes.extend(self.evaluated.iter().flat_map(|evaluated| evaluated.notes.iter().cloned())),
         }
         notes.extend(budget.notes.iter().cloned());
@@ -340,7 +362,7 @@ impl Workload {
             host: outcome.host_report(),
             shortfall,
             stages,
-            settings: self.settings.reported.clone(),
+            settings: self.settings.reported.iter().chain(planned.iter().flat_map(|planned| &planned.settings)).cloned().collect(),
             coverage,
             notes,
             forecast: None,
@@ -404,15 +426,20 @@ fn highest(stages: &[StagePeak]) -> Option<Interval> {
     Interval::highest(stages.iter().map(|stage| stage.peak_bytes.device))
 }
 
+/// Peaks of the stages of a plan.
+fn peaks_of(stages: &[PlannedStage]) -> Vec<StagePeak> {
+    stages.iter().filter_map(|stage| Some(StagePeak { name: stage.name, peak_bytes: stage.peaks? })).collect()
+}
+
 /// What a report says of a stage as planned.
-fn planned_stage(name: StageName, planned: Option<&PlannedStage>) -> Stage {
-    let phase = |stage: &PlannedStage| Phase { name: name.word().to_owned(), repeat: 1, allocated_bytes: stage.device.value };
+fn planned_stage(name: StageName, stages: &[PlannedStage]) -> Stage {
+    let planned = stages.iter().find(|stage| stage.name == name);
     Stage {
         name: name.word().to_owned(),
-        phases: planned.map(phase).into_iter().collect(),
+        phases: planned.map_or_else(Vec::new, |stage| stage.phases.clone()),
         buffers: planned.map_or_else(Vec::new, |stage| stage.buffers.clone()),
         largest_allocation: None,
-        peak_bytes: planned.map(PlannedStage::peaks),
+        peak_bytes: planned.and_then(|stage| stage.peaks),
         ranks: Vec::new(),
         host: planned.map_or_else(HostBytes::default, |stage| stage.host),
     }

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use fv_spec::authored::{Role, Runtime};
-use fv_spec::compiled::{Example, ExpandedComponent, Model};
-use fv_spec::estimate::{Buffer, HostBytes, Interval, PeakBytes, Reason, StageName, Verdict};
+use fv_spec::compiled::{Example, ExpandedComponent, Model, RulesFile};
+use fv_spec::estimate::{Buffer, HostBytes, PeakBytes, Phase, Reason, Setting, StageName, Verdict};
 use fv_spec::plan::Plan;
 use fv_spec::request::Request;
 
@@ -30,8 +30,13 @@ pub struct Lowered {
 
 /// A runtime's own planner with a request: it decides by what it finds free, so its answer stands in place of what is derived without it.
 pub trait ByPlan: Debug + Send + Sync {
-    /// What it answers for a device. `None` where too little is known of it.
+    /// What it answers for a device. `None` where too little is known of it, and what is derived without it is shown.
     fn planned(&self, budget: &Budget) -> Option<Planned>;
+
+    /// Stages of the smallest plan that there is, where a request was refused: what a report shows of it.
+    fn smallest(&self, _budget: &Budget) -> Vec<PlannedStage> {
+        Vec::new()
+    }
 }
 
 /// A planner's answer.
@@ -39,26 +44,27 @@ pub trait ByPlan: Debug + Send + Sync {
 pub struct Planned {
     /// Whether it fits.
     pub status: Verdict,
-    /// Why.
-    pub reason: Reason,
+    /// Whether host memory suffices.
+    pub host: Verdict,
+    /// Why, the first before all.
+    pub reasons: Vec<Reason>,
     /// What is missing at least, where it does not.
     pub short: Option<Short>,
+    /// Budget less the most that any stage takes, where the planner says.
+    pub margin_bytes: Option<i64>,
     /// The plan whose figures are shown, where there is one.
     pub plan: Option<Box<Plan>>,
-    /// Stages that the plan has a peak for, in order.
+    /// Stages that the plan has figures for, in order.
     pub stages: Vec<PlannedStage>,
+    /// What was decided, as settings.
+    pub settings: Vec<Setting>,
     /// What the plan's figures reach beyond what was measured.
     pub extrapolated: Vec<String>,
     /// For the reader: which plan it is.
-    pub note: Option<String>,
+    pub notes: Vec<String>,
 }
 
 impl Planned {
-    /// A stage, where the plan has a peak for it.
-    pub fn stage(&self, name: StageName) -> Option<&PlannedStage> {
-        self.stages.iter().find(|stage| stage.name == name)
-    }
-
     /// Host memory of the stage that needs most. `None` without a plan.
     pub fn host_bytes(&self) -> Option<u64> {
         self.plan.as_ref()?;
@@ -71,19 +77,14 @@ impl Planned {
 pub struct PlannedStage {
     /// The stage.
     pub name: StageName,
-    /// Whole-device peak: the plan's, and between which figures those for other systems lie.
-    pub device: Interval,
+    /// Its parts.
+    pub phases: Vec<Phase>,
+    /// Its peaks, as far as the plan tells them apart; nothing where no device is known, or no peak of this stage.
+    pub peaks: Option<PeakBytes>,
     /// Host memory and disk.
     pub host: HostBytes,
     /// What makes the peak, largest first.
     pub buffers: Vec<Buffer>,
-}
-
-impl PlannedStage {
-    /// Its peak: whole-device bytes, of which the planner tells no part apart.
-    pub fn peaks(&self) -> PeakBytes {
-        PeakBytes { allocated: self.device, reserved: self.device, device: self.device }
-    }
 }
 
 /// The rules of a family.
@@ -109,7 +110,14 @@ pub trait Family: Sync {
     ) -> Option<Result<Lowered, Vec<Reason>>>;
 
     /// The runtime's own planner, where there is one.
-    fn by_plan(&self, _model: &Model, _example: &Example, _settings: &Settings, _request: &Request) -> Option<Box<dyn ByPlan>> {
+    fn by_plan(
+        &self,
+        _model: &Model,
+        _example: &Example,
+        _settings: &Settings,
+        _request: &Request,
+        _rules: &RulesFile,
+    ) -> Option<Box<dyn ByPlan>> {
         None
     }
 

@@ -8,12 +8,13 @@ use fv_cli::lookup;
 use fv_data::Store;
 use fv_estimate::{
     budget::{Asked, Budget},
-    device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes},
+    device::{DeviceSpec, custom_from_json, from_flags, gib_to_bytes, reserve_to_bytes},
     error::{InputError, quoted},
     estimate::Workload,
-    forecast::{cost::Price, rates::Rates},
+    forecast::cost::Price,
     place,
-    resolve::Overrides,
+    planner::optimal::model::covered,
+    resolve::{Overrides, fv_run},
 };
 use fv_spec::{
     authored::{DeviceKind, Runtime},
@@ -308,8 +309,7 @@ impl PriceArgs {
     }
 }
 
-/// How long a workload takes with what a device offers, and what that costs where its price is known. A partition's rates are not those of the
-/// whole device, and are not known.
+/// How long a workload takes with what a device offers, and what that costs where its price is known.
 pub(crate) fn timed(
     (workload, budget): (&Workload, &Budget),
     (model, example, rules): (&Model, &Example, &RulesFile),
@@ -317,8 +317,7 @@ pub(crate) fn timed(
     partition: Option<&str>,
     prices: &BTreeMap<String, Price>,
 ) -> TimeForecast {
-    let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
-    let mut forecast = workload.forecast(budget, model, example, part.as_ref().unwrap_or(&device.rates), rules);
+    let mut forecast = workload.forecast(budget, model, example, rules);
     let price = prices.get(&device.id).filter(|_| partition.is_none());
     forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
     forecast
@@ -384,7 +383,16 @@ impl Work {
 
     /// The model that is meant.
     pub(crate) fn find(&self, store: &Store) -> Result<Model, Stop> {
-        model(store, self.name())
+        let mut model = model(store, self.name())?;
+        add_own(&mut model, self.runtime.as_slice(), self.deployment.as_slice());
+        Ok(model)
+    }
+
+    /// All models.
+    pub(crate) fn all(&self, store: &Store) -> Result<Vec<Model>, Stop> {
+        let mut models = models(store)?;
+        add_own_to_all(&mut models, self.runtime.as_slice(), &[]);
+        Ok(models)
     }
 
     /// The deployment that is meant.
@@ -437,6 +445,21 @@ fn named(example: &Example) -> String {
 /// The model of this name.
 pub(crate) fn model(store: &Store, name: &str) -> Result<Model, Stop> {
     Ok(lookup::model(store, name)?)
+}
+
+/// Adds a deployment in our own runtime where that is asked for and the catalog has none.
+pub(crate) fn add_own(model: &mut Model, runtimes: &[RuntimeName], deployments: &[String]) {
+    let asked = runtimes.contains(&RuntimeName::FvRun) || deployments.iter().any(|id| id.eq_ignore_ascii_case(fv_run::DEPLOYMENT));
+    if asked && !model.examples.iter().any(|example| example.runtime == Runtime::FvRun) {
+        model.examples.extend(fv_run::deployment(model));
+    }
+}
+
+/// The same for all models that there is a program for.
+pub(crate) fn add_own_to_all(models: &mut [Model], runtimes: &[RuntimeName], deployments: &[String]) {
+    for model in models.iter_mut().filter(|model| covered(model).is_ok()) {
+        add_own(model, runtimes, deployments);
+    }
 }
 
 /// All models.
@@ -511,11 +534,11 @@ impl Settings {
 impl Limits {
     /// The limits in bytes; everything wrong is added to `errors`.
     pub(crate) fn asked(&self, errors: &mut Vec<InputError>) -> Asked {
-        let mut bytes =
-            |what: &str, value: Option<f64>| value.and_then(|value| gib_to_bytes(what, value).map_err(|error| errors.push(error)).ok());
-        let memory_budget_bytes = bytes("`--memory-budget-gib`", self.memory_budget_gib);
-        // Leaving nothing to others is what happens without the flag, too.
-        let reserve_bytes = bytes("`--reserve-gib`", self.reserve_gib.filter(|reserve| reserve.to_bits() != 0));
+        let mut bytes = |what: &str, value: Option<f64>, read: fn(&str, f64) -> Result<u64, InputError>| {
+            value.and_then(|value| read(what, value).map_err(|error| errors.push(error)).ok())
+        };
+        let memory_budget_bytes = bytes("`--memory-budget-gib`", self.memory_budget_gib, gib_to_bytes);
+        let reserve_bytes = bytes("`--reserve-gib`", self.reserve_gib, reserve_to_bytes);
         Asked { memory_budget_bytes, reserve_bytes, host_gb: self.host_gb, ..Asked::default() }
     }
 }

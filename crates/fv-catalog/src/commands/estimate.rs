@@ -28,7 +28,7 @@ use fv_spec::{
 };
 use serde_json::Value;
 
-use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, models, needed, refused, timed};
+use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, needed, refused, timed};
 use crate::cli::{Context, Done, Stop};
 
 /// `estimate` and `explain`.
@@ -171,7 +171,7 @@ fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, rev
     // Environment variables are compared as such, and what follows from other settings needs no record.
     let written = |setting: &Setting| {
         // What a runtime without known settings is given is all that there is to compare.
-        let unresolved = matches!(settings.runtime, Runtime::FreeVideo | Runtime::FvRun).then(|| setting.key.clone());
+        let unresolved = (settings.runtime == Runtime::FreeVideo).then(|| setting.key.clone());
         let key = config_path(settings.runtime, &setting.key).or(unresolved)?;
         Some(Setting { key, value: setting.value.clone(), provenance: setting.provenance })
     };
@@ -271,7 +271,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     if !one && work.deployment.is_some() {
         return Err(Stop::Usage("a deployment belongs to a model: name the model, too".into()));
     }
-    let models = if one { vec![work.find(&store)?] } else { models(&store)? };
+    let models = if one { vec![work.find(&store)?] } else { work.all(&store)? };
     let rules = store.rules()?;
     let mut errors = Vec::new();
     let devices = arguments.devices.find(&store, &mut errors)?;

@@ -26,7 +26,7 @@ use fv_spec::{
 use rayon::prelude::*;
 
 use super::ask::{
-    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, is_unified, model, models, needed, no_deployment, refused, timed,
+    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, add_own, is_unified, model, needed, no_deployment, refused, timed,
 };
 use super::estimate::required;
 use crate::cli::{Context, Done, Stop};
@@ -103,7 +103,7 @@ pub(crate) fn largest(context: &mut Context, arguments: &LargestArgs) -> Done {
     if !one && work.deployment.is_some() {
         return Err(Stop::Usage("a deployment belongs to a model: name the model, too".into()));
     }
-    let models = if one { vec![work.find(&store)?] } else { models(&store)? };
+    let models = if one { vec![work.find(&store)?] } else { work.all(&store)? };
     let asked = if one { vec![(&models[0], work.example(&models[0])?)] } else { chosen(&models, work.runtime) };
     let place = on.find(&store)?;
     sound(&place)?;
@@ -209,7 +209,8 @@ pub(crate) fn compare(context: &mut Context, arguments: &CompareArgs) -> Done {
     let store = context.store()?;
     let mut named: Vec<Model> = Vec::new();
     for name in &arguments.models {
-        let found = model(&store, name.trim())?;
+        let mut found = model(&store, name.trim())?;
+        add_own(&mut found, &arguments.runtime, &arguments.deployment);
         if !named.iter().any(|known| known.id == found.id) {
             named.push(found);
         }

@@ -102,7 +102,7 @@ impl Rates {
 }
 
 /// GB/s of a PCI Express link in one direction, after its line code.
-fn link(pcie: Pcie) -> Option<f64> {
+pub(crate) fn link(pcie: Pcie) -> Option<f64> {
     // Gigabytes a second of a lane: 2.5, 5 GT/s of which 8 in 10 bits count; 8, 16, 32 GT/s of which 128 in 130 do; 64 and 128 GT/s.
     let lane = match pcie.generation {
         1 => 0.25,

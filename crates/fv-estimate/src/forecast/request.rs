@@ -2,9 +2,11 @@
 
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::{Reason, StageName, Tier};
-use fv_spec::forecast::{PassTime, StageTime, TimeBasis, TimeForecast};
+use fv_spec::forecast::{PassTime, StageTime, TimeBasis, TimeForecast, TimeInterval};
 use fv_spec::plan::forecast as planned;
-use fv_spec::plan::{AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, Role, Source};
+use fv_spec::plan::{
+    AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, PolicyName, Role, Source,
+};
 
 use super::coefficients::Coefficients;
 use super::freevideo::{BLOCKS, Law, PREFIX, Rows, Step, StepRates, disk, is_hopper, real, step};
@@ -370,6 +372,9 @@ pub fn tflop(operations: u128) -> f64 {
 
 /// How long a plan takes. Estimates show this, and plans carry it.
 pub fn of_plan(plan: &Plan, rates: &Rates, rules: &RulesFile) -> TimeForecast {
+    if plan.policy == PolicyName::Optimal {
+        return carried(plan);
+    }
     match Request::of(plan) {
         Some(request) => forecast(&request, rates, rules),
         None => unknown(Reason::new("uncovered-model", format!("no law of time covers plans of {}", plan.model))),
@@ -383,11 +388,31 @@ pub fn time(plan: &mut Plan, rates: &Rates, rules: &RulesFile) {
     plan.unforecast = answer.unknown;
 }
 
+/// The forecast of a plan whose own simulation times it, in the form of estimates.
+fn carried(plan: &Plan) -> TimeForecast {
+    let mut answer = TimeForecast { unknown: plan.unforecast.clone(), ..TimeForecast::default() };
+    let Some(forecast) = &plan.forecast else { return answer };
+    let interval = |time: planned::Interval| TimeInterval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
+    let basis = match forecast.coverage {
+        planned::Coverage::Measured => TimeBasis::Measured,
+        planned::Coverage::Extrapolated => TimeBasis::Extrapolated,
+        planned::Coverage::Derived => TimeBasis::Scaled,
+    };
+    let pass = |pass: &planned::PassTime| PassTime { name: pass.name.clone(), steps: pass.steps, step: interval(pass.step) };
+    answer.passes = forecast.passes.iter().map(pass).collect();
+    answer.stages = forecast.stages.iter().map(|stage| StageTime { name: stage.name, time: interval(stage.time), basis }).collect();
+    answer.request = forecast.request.map(interval);
+    answer.leaves_out.push("writing the file".to_owned());
+    answer.notes.push(forecast.basis.clone());
+    answer.notes.extend(forecast.notes.iter().cloned());
+    answer
+}
+
 /// A forecast in a plan's own form. Nothing where there is no figure for sampling.
 fn in_plan(answer: &TimeForecast) -> Option<planned::Forecast> {
     let sampling = answer.stages.iter().find(|stage| stage.name == StageName::Denoising)?;
     let interval =
-        |time: fv_spec::forecast::TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
+        |time: TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
     let (basis, coverage) = match sampling.basis {
         TimeBasis::Measured => ("the published capacity grid of one H200", planned::Coverage::Measured),
         TimeBasis::Extrapolated => ("the published capacity grid of one H200, outside its range", planned::Coverage::Extrapolated),

@@ -23,7 +23,7 @@ pub mod video_vae;
 pub mod weights;
 
 use fv_spec::authored::{Role, Runtime};
-use fv_spec::compiled::{Example, ExpandedComponent, Model};
+use fv_spec::compiled::{Example, ExpandedComponent, Model, RulesFile};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
 
@@ -62,7 +62,14 @@ impl Family for MiniMaxH3 {
         })
     }
 
-    fn by_plan(&self, model: &Model, example: &Example, settings: &Settings, request: &Request) -> Option<Box<dyn ByPlan>> {
+    fn by_plan(
+        &self,
+        model: &Model,
+        example: &Example,
+        settings: &Settings,
+        request: &Request,
+        _rules: &RulesFile,
+    ) -> Option<Box<dyn ByPlan>> {
         planned::by_plan(model, example, settings, request)
     }
 

@@ -6,7 +6,7 @@
 
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model};
-use fv_spec::estimate::{Buffer, BufferKind, HostBytes, Interval, Provenance, Reason, StageName, Tier, Verdict};
+use fv_spec::estimate::{Buffer, BufferKind, HostBytes, Interval, PeakBytes, Phase, Provenance, Reason, StageName, Tier, Verdict};
 use fv_spec::plan::budget::Resource;
 use fv_spec::plan::refusal::Refusal;
 use fv_spec::plan::{Fit, OperatingSystem, Plan, Precision, Role, Source, Sourced};
@@ -101,13 +101,22 @@ fn together(linux: Answer, windows: &Answer) -> Planned {
         (Answer::Refusal(a), Answer::Refusal(b)) => least(a, b),
         _ => None,
     };
-    let reason = Reason::new(code, message);
     let other = if let Answer::Plan(plan) = windows { Some(&**plan) } else { None };
-    let Answer::Plan(plan) = linux else {
-        return Planned { status, reason, short, plan: None, stages: Vec::new(), extrapolated: Vec::new(), note: None };
+    let answer = Planned {
+        status,
+        host: status,
+        reasons: vec![Reason::new(code, message)],
+        short,
+        margin_bytes: None,
+        plan: None,
+        stages: Vec::new(),
+        settings: Vec::new(),
+        extrapolated: Vec::new(),
+        notes: Vec::new(),
     };
-    let (stages, extrapolated, note) = (stages(&plan, other), extrapolated(&plan), note(&plan));
-    Planned { status, reason, short, plan: Some(plan), stages, extrapolated, note }
+    let Answer::Plan(plan) = linux else { return answer };
+    let (stages, extrapolated, notes) = (stages(&plan, other), extrapolated(&plan), note(&plan).into_iter().collect());
+    Planned { plan: Some(plan), stages, extrapolated, notes, ..answer }
 }
 
 /// Whether working sets were measured at so many rows.
@@ -167,7 +176,11 @@ fn stages(plan: &Plan, other: Option<&Plan>) -> Vec<PlannedStage> {
         let held = |tier| peak(plan, name, tier).unwrap_or(0);
         let disk_bytes = placement.map_or(0, |placement| placement.count(Tier::Disk) * block_bytes);
         let host = HostBytes { pinned_bytes: held(Tier::Pinned), pageable_bytes: held(Tier::Pageable), disk_bytes };
-        Some(PlannedStage { name, device: Interval { low: value.min(there), value, high: value.max(there) }, host, buffers })
+        // Whole-device bytes, of which the planner tells no part apart.
+        let device = Interval { low: value.min(there), value, high: value.max(there) };
+        let phases = vec![Phase { name: name.word().to_owned(), repeat: 1, allocated_bytes: value }];
+        let peaks = Some(PeakBytes { allocated: device, reserved: device, device });
+        Some(PlannedStage { name, phases, peaks, host, buffers })
     };
     [of(StageName::Denoising, Role::Transformer), of(StageName::Decoding, Role::Vae)].into_iter().flatten().collect()
 }

@@ -5,7 +5,7 @@
 //! * `sections`: what a configuration may say outside `generator`.
 //! * `request`: sizes and counts, with each family's rules for them.
 //! * [`legal`]: which sizes and counts a deployment takes.
-//! * `fastvideo`, `diffusers`: what each runtime makes of its settings.
+//! * `fastvideo`, `diffusers`, `fv_run`: what each runtime makes of its settings.
 //! * `allocator`: the options of PyTorch's allocator.
 //!
 //! A setting that could matter and that no rule models becomes a [`Reason`](fv_spec::estimate::Reason) in
@@ -15,6 +15,7 @@ mod allocator;
 mod book;
 mod diffusers;
 pub(crate) mod fastvideo;
+pub mod fv_run;
 pub mod legal;
 mod request;
 pub(crate) mod sections;
@@ -81,10 +82,10 @@ pub fn resolve(
     };
     book.errors = errors;
     book.notes = request.notes;
-    if example.runtime == Runtime::Diffusers {
-        diffusers::resolve(&context, request.value, book)
-    } else {
-        fastvideo::resolve(&context, request.value, book)
+    match example.runtime {
+        Runtime::Diffusers => diffusers::resolve(&context, request.value, book),
+        Runtime::FvRun => fv_run::resolve(&context, request.value, book),
+        _ => fastvideo::resolve(&context, request.value, book),
     }
 }
 
@@ -93,7 +94,8 @@ fn names_of(runtime: Runtime) -> Option<(Lookup, Names)> {
     match runtime {
         Runtime::FastVideo => Some((fastvideo::lookup, fastvideo::names)),
         Runtime::Diffusers => Some((diffusers::lookup, diffusers::names)),
-        Runtime::FreeVideo | Runtime::FvRun => None,
+        Runtime::FvRun => Some((fv_run::lookup, fv_run::names)),
+        Runtime::FreeVideo => None,
     }
 }
 
@@ -160,8 +162,8 @@ fn prune(map: &mut Map<String, Value>, path: &str, gone: &dyn Fn(&str) -> bool) 
 pub(crate) fn harmless_variable(runtime: Runtime, name: &str) -> bool {
     match runtime {
         // Another program's.
-        Runtime::Diffusers => name.starts_with("FASTVIDEO_"),
-        Runtime::FastVideo | Runtime::FreeVideo | Runtime::FvRun => fastvideo::harmless(name),
+        Runtime::Diffusers | Runtime::FvRun => name.starts_with("FASTVIDEO_"),
+        Runtime::FastVideo | Runtime::FreeVideo => fastvideo::harmless(name),
     }
 }
 
@@ -334,7 +336,7 @@ fn guidance_word(guidance: Guidance) -> &'static str {
     }
 }
 
-/// Runtimes whose settings are decided elsewhere, or nowhere yet.
+/// A runtime whose settings are decided elsewhere.
 fn uncovered(context: &Context<'_>) -> Settings {
     let runtime = context.example.runtime;
     let component = Component { placement: Placement::Resident, precision: plain(Dtype::Bf16) };
@@ -367,15 +369,18 @@ fn uncovered(context: &Context<'_>) -> Settings {
         notes: Vec::new(),
     };
     // What a plan decides may be given for a question about it, by the plan's own names.
-    let planned = |key: &str| runtime == Runtime::FreeVideo && matches!(key, "head_chunk" | "resident_blocks");
+    let planned = |key: &str| matches!(key, "head_chunk" | "resident_blocks");
     for (key, value) in context.overrides.set.iter().filter(|(key, _)| planned(key)) {
         settings.reported.push(Setting { key: key.clone(), value: value.clone(), provenance: Provenance::User });
     }
-    // FreeVideo's planner stands in, once it knows both memories.
-    let needs = if runtime == Runtime::FreeVideo { ", for which the host's memory has to be known, as by --host-gb" } else { "" };
+    // The planner stands in, once it knows both memories.
     settings.unknown.push(Reason::new(
         "uncovered-runtime",
-        format!("settings of the runtime {} are not resolved: its memory is decided by a plan{needs}", runtime.word()),
+        format!(
+            "settings of the runtime {} are not resolved: its memory is decided by a plan, for which the host's memory has to be known, \
+             as by --host-gb",
+            runtime.word()
+        ),
     ));
     settings
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`model`]: a model of the catalog, read into what the rules need; [`geometry`] and [`weights`] are its parts.
 //! * [`diffusers`]: a request through diffusers' pipelines; [`diffusers_dit`] and [`diffusers_vae`] are its models.
+//! * [`fv_run`]: a request as our own runtime's planner lays it out.
 //! * [`fastvideo`]: a request through FastVideo's; [`fastvideo_dit`] is its transformer, [`fastvideo_vae`] what its VAE does otherwise.
 //! * [`component`]: its components on their own.
 
@@ -12,6 +13,7 @@ pub mod diffusers_vae;
 pub mod fastvideo;
 pub mod fastvideo_dit;
 pub mod fastvideo_vae;
+pub mod fv_run;
 pub mod geometry;
 pub mod model;
 #[cfg(test)]
@@ -19,12 +21,12 @@ pub(crate) mod simulated;
 pub mod weights;
 
 use fv_spec::authored::{Role, Runtime};
-use fv_spec::compiled::{Example, ExpandedComponent, Model};
+use fv_spec::compiled::{Example, ExpandedComponent, Model, RulesFile};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
 use geometry::{Latent, Vae};
 
-use crate::family::{Family, Lowered};
+use crate::family::{ByPlan, Family, Lowered};
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::modules::tiles::Tiles;
 use crate::settings::{Settings, Tiling};
@@ -39,7 +41,7 @@ impl Family for Wan {
     }
 
     fn runtimes(&self) -> &'static [Runtime] {
-        &[Runtime::Diffusers, Runtime::FastVideo]
+        &[Runtime::Diffusers, Runtime::FastVideo, Runtime::FvRun]
     }
 
     fn lower(
@@ -53,9 +55,21 @@ impl Family for Wan {
         let lower = match settings.runtime {
             Runtime::Diffusers => diffusers::lower,
             Runtime::FastVideo => fastvideo::lower,
-            _ => return None,
+            // Where there is a program, all figures are its plan's.
+            Runtime::FreeVideo | Runtime::FvRun => return None,
         };
         Some(model::Wan::read(model, example).and_then(|wan| lower(&wan, settings, request, details)))
+    }
+
+    fn by_plan(
+        &self,
+        model: &Model,
+        _example: &Example,
+        settings: &Settings,
+        request: &Request,
+        rules: &RulesFile,
+    ) -> Option<Box<dyn ByPlan>> {
+        fv_run::by_plan(model, settings, request, rules)
     }
 
     fn pass(&self, model: &Model, component: &ExpandedComponent, role: Role, asked: &Asked) -> Result<Box<dyn Pass>, Why> {

@@ -29,7 +29,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde_json::Value;
 
-use super::ask::{Devices, Limits, RestArgs, RuntimeName, Settings, model, models, refused};
+use super::ask::{Devices, Limits, RestArgs, RuntimeName, Settings, add_own_to_all, model, models, refused};
 use super::questions::deployments;
 use crate::cli::{Context, Done, Stop};
 use file::Asked;
@@ -105,7 +105,8 @@ pub(crate) fn sweep(context: &mut Context, arguments: &SweepArgs) -> Done {
         return Err(Stop::Usage("--out -: rows that went to the output cannot be continued or replaced; name a file".into()));
     }
     let store = context.store()?;
-    let named = named(&store, &arguments.models)?;
+    let mut named = named(&store, &arguments.models)?;
+    add_own_to_all(&mut named, &arguments.runtime, &arguments.deployment);
     let asked = deployments(&named, &arguments.deployment, &arguments.runtime)?;
     let mut errors = Vec::new();
     arguments.settings.sound()?;

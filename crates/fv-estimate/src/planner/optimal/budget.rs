@@ -19,6 +19,11 @@ pub(super) fn host(pool: &Pool, os: OperatingSystem) -> Reserved {
     reserved(pool, 20, [least, 4 * GIB])
 }
 
+/// Bytes of so much free device memory that are kept back.
+pub(crate) fn reserve_of(free_bytes: u64) -> u64 {
+    u64::try_from(vram(&Pool::given(free_bytes)).reserve).unwrap_or(0)
+}
+
 fn reserved(pool: &Pool, part: u64, [least, most]: [u64; 2]) -> Reserved {
     let free = pool.capacity();
     let (reserve, reason) = match (pool.reserve_bytes, free / part) {

@@ -18,10 +18,12 @@ mod solve;
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::Reason;
 use fv_spec::plan::refusal::{Refusal, Unplanned};
-use fv_spec::plan::{OperatingSystem, PolicyName, Runtime, VERSION};
+use fv_spec::plan::{OperatingSystem, PolicyName, Role, Runtime, VERSION};
+use fv_spec::program::Program;
 
 pub use model::Covered;
 pub use question::{Asked, Question};
+pub(crate) use budget::reserve_of;
 
 use super::Outcome;
 use crate::error::InputError;
@@ -54,19 +56,39 @@ impl Planner {
         &self.covered
     }
 
+    /// What is wrong with a request, whatever the machine.
+    pub fn wrong_with(&self, request: &Asked) -> Vec<InputError> {
+        let mut errors = Vec::new();
+        question::request(&self.covered, request, &mut errors);
+        errors
+    }
+
     /// Plans a request. A refusal names what is short; what would do instead is searched for by [`Planner::advise`].
     ///
     /// # Errors
     /// Everything that is wrong with the question.
     pub fn plan(&self, question: &Question, rules: &RulesFile, depth: Depth) -> Result<Outcome, Vec<InputError>> {
+        Ok(self.answer(question, rules, depth)?.outcome)
+    }
+
+    /// [`plan`](Self::plan) with what estimates show beside it.
+    pub(crate) fn answer(&self, question: &Question, rules: &RulesFile, depth: Depth) -> Result<Answer, Vec<InputError>> {
         let resolved = question::resolve(&self.covered, question, rules)?;
+        let answer = |outcome| Answer { outcome, program: None, short: None };
         if resolved.system.os.value == OperatingSystem::Macos {
             let message = "fv-run has no program for Metal: plans are for CUDA devices";
-            return Ok(unplanned(&self.covered.model.id, &resolved, vec![Reason::new("uncovered-backend", message)]));
+            return Ok(answer(unplanned(&self.covered.model.id, &resolved, vec![Reason::new("uncovered-backend", message)])));
         }
         Ok(match solve::solve(&self.covered, &resolved, depth) {
-            Found::Solved(solved) => Outcome::Planned(Box::new(assemble::plan(&self.covered, &resolved, &solved))),
-            Found::Short(short) => Outcome::Refused(Box::new(refusal::refuse(&self.covered, &resolved, &short))),
+            Found::Solved(solved) => {
+                let plan = assemble::plan(&self.covered, &resolved, &solved);
+                let program = solved.played.map(|(program, _)| program);
+                Answer { program, ..answer(Outcome::Planned(Box::new(plan))) }
+            }
+            Found::Short(short) => {
+                let refusal = refusal::refuse(&self.covered, &resolved, &short);
+                Answer { short: Some(short.role), ..answer(Outcome::Refused(Box::new(refusal))) }
+            }
         })
     }
 
@@ -78,6 +100,17 @@ impl Planner {
         let resolved = question::resolve(&self.covered, question, rules)?;
         Ok(refusal::advise(self, question, rules, &resolved, refusal))
     }
+}
+
+/// What the policy answers, with what estimates show beside it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The answer.
+    pub(crate) outcome: Outcome,
+    /// Of a whole plan, its program with every buffer in its place.
+    pub(crate) program: Option<Program>,
+    /// Of a refusal, the part that does not fit.
+    pub(crate) short: Option<Role>,
 }
 
 /// A request that there is no program for.

@@ -174,7 +174,7 @@ fn usual(example: &Example, model: &Geometry, published: &Published) -> Usual {
 
 /// A number in thousandths, to the nearest; what cannot be one is 1.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within 0 and 1,000")]
-pub(super) fn thousandths(value: f64) -> u32 {
+pub(crate) fn thousandths(value: f64) -> u32 {
     if (0.0..=1e3).contains(&value) { (value * 1e3 + 0.5) as u32 } else { 1_000 }
 }
 

@@ -140,7 +140,7 @@ fn fixed(system: &SystemFacts, rules: &RulesFile) -> FixedCosts {
     spec.map_or_else(|_| FixedCosts::exact(0, "none"), |spec| fixed_costs(rules, &spec, Runtime::FvRun))
 }
 
-fn request(covered: &Covered, asked: &Asked, errors: &mut Vec<InputError>) -> Option<PlanRequest> {
+pub(super) fn request(covered: &Covered, asked: &Asked, errors: &mut Vec<InputError>) -> Option<PlanRequest> {
     let (usual, legal, before) = (&covered.usual, &covered.legal, errors.len());
     let mut wrong = |message: String| errors.push(InputError::new("invalid-value", message));
     let (width, height) = (asked.width.unwrap_or(usual.width), asked.height.unwrap_or(usual.height));

@@ -5,12 +5,13 @@
 //! of which one of these rates is not known is decided for with the rates of an H200, and gets no forecast.
 
 use fv_program::rates::{MatrixRates, Rates as Speeds};
-use fv_spec::authored::{Accumulate, Dtype};
+use fv_spec::authored::{Accumulate, Dtype, Pcie};
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::Reason;
+use fv_spec::plan::Source;
 
 use crate::forecast::coefficients::Coefficients;
-use crate::forecast::rates::{GIGA, Rates, TERA};
+use crate::forecast::rates::{GIGA, Rate, Rates, TERA, link};
 use crate::forecast::roofline::{Kind, Law, PREFIX};
 
 /// Starting a kernel, and starting a copy: an assumption of the size that drivers take.
@@ -30,6 +31,20 @@ pub struct Speed {
     pub missing: Option<Reason>,
     /// Assumptions.
     pub notes: Vec<String>,
+}
+
+/// The device that shares of rates were measured on, as the catalog has it (`h200-sxm-141gb`): the rates that the policy reads, for
+/// those who have no catalog at hand. A test compares them.
+pub fn reference() -> Rates {
+    let known = |value| Rate::new(value, Source::Catalog);
+    Rates {
+        device: "h200-sxm-141gb".to_owned(),
+        capability: Some("9.0".to_owned()),
+        dense: known(989.0).map(|rate| ((Dtype::Bf16, Accumulate::Fp32), rate)).into_iter().collect(),
+        memory: known(4800.0),
+        link: link(Pcie { generation: 5, lanes: 16 }).and_then(known),
+        ..Rates::default()
+    }
 }
 
 /// How fast operations are on a device; with the rates of `reference` where its own are not known.
