@@ -310,6 +310,17 @@ impl Workload {
         question.forecast(&budget.rates)
     }
 
+    /// Whether a planner may make a plan, which is quicker than making it; nothing where only the summary says.
+    pub(crate) fn outlook(&self, budget: &Budget) -> Option<Verdict> {
+        let may = self.by_plan.as_ref()?.may_fit(budget)?;
+        Some(if may { Verdict::Uncertain } else { Verdict::DoesNotFit })
+    }
+
+    /// The runtime's own planner, where there is one.
+    pub(crate) fn planner(&self) -> Option<&dyn ByPlan> {
+        self.by_plan.as_deref()
+    }
+
     /// The whole estimate. The workload must have been evaluated with details.
     pub fn estimate(&self, hardware: Option<&str>, budget: &Budget) -> Estimate {
         let planned = self.planned(budget);

@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
-use crate::verdict::Short;
+use crate::verdict::{Short, ShortTier};
 use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi, wan};
 
 /// A request lowered: its program, and what it needs outside the device.
@@ -32,6 +32,22 @@ pub struct Lowered {
 pub trait ByPlan: Debug + Send + Sync {
     /// What it answers for a device. `None` where too little is known of it, and what is derived without it is shown.
     fn planned(&self, budget: &Budget) -> Option<Planned>;
+
+    /// Whether a plan may be made for a device: quicker than the plan, and never less. `None` where only the plan says.
+    fn may_fit(&self, _budget: &Budget) -> Option<bool> {
+        None
+    }
+
+    /// The least budget of one pool with which a plan may be made, the other pool as it is; a plan may need a little more. `None` where no
+    /// budget is enough, or nothing is known of it.
+    fn least(&self, _budget: &Budget, _pool: ShortTier) -> Option<u64> {
+        None
+    }
+
+    /// The least host memory of which so much may be used.
+    fn host_for(&self, bytes: u64) -> u64 {
+        bytes
+    }
 
     /// Stages of the smallest plan that there is, where a request was refused: what a report shows of it.
     fn smallest(&self, _budget: &Budget) -> Vec<PlannedStage> {

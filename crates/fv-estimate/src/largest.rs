@@ -172,24 +172,34 @@ struct Ends {
     may: Option<u32>,
 }
 
+/// How far a verdict has to be worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Whether the clip may fit.
+    Outlook,
+    /// All of it.
+    Fit,
+}
+
 /// Searches places `0..count` of a line of clips that need ever more, beginning at `start`. A clip of which nothing is known
-/// ends the line as one that does not fit does.
+/// ends the line as one that does not fit does. `asked` gives verdicts, and whether more was worked out than the outlook.
 fn ends(
     count: u32,
     start: u32,
     admit: bool,
-    mut verdict: impl FnMut(u32) -> Result<Verdict, Vec<InputError>>,
+    mut asked: impl FnMut(u32, For) -> Result<(Verdict, bool), Vec<InputError>>,
 ) -> Result<Ends, Vec<InputError>> {
-    let mut known: BTreeMap<u32, Verdict> = BTreeMap::new();
-    let mut verdict = |place: u32| -> Result<Verdict, Vec<InputError>> {
-        if let Some(found) = known.get(&place) {
+    let mut known: BTreeMap<u32, (Verdict, bool)> = BTreeMap::new();
+    let mut found = |place: u32, wanted: For| -> Result<(Verdict, bool), Vec<InputError>> {
+        if let Some(found) = known.get(&place).filter(|(_, whole)| *whole || wanted == For::Outlook) {
             return Ok(*found);
         }
-        let found = verdict(place)?;
+        let found = asked(place, wanted)?;
         known.insert(place, found);
         Ok(found)
     };
     let may = |verdict: Verdict| matches!(verdict, Verdict::Fits | Verdict::Uncertain);
+    let mut verdict = |place| Ok::<_, Vec<InputError>>(found(place, For::Outlook)?.0);
     let Some(last) = count.checked_sub(1) else { return Ok(Ends::default()) };
     // The first place that is known to fail, and the last that is known not to.
     let (mut low, mut high) = (None, count);
@@ -215,6 +225,8 @@ fn ends(
         let middle = upper + (high - upper) / 2;
         if may(verdict(middle)?) { upper = middle } else { high = middle }
     }
+    let (_, whole) = found(upper, For::Outlook)?;
+    let mut verdict = |place| Ok::<_, Vec<InputError>>(found(place, For::Fit)?.0);
     // From the end of what may fit downwards; where that is a long way, from where bisection finds an end of what fits.
     let fits = |verdict: Verdict| admitted(verdict, admit);
     let mut from = upper;
@@ -228,10 +240,11 @@ fn ends(
     }
     for place in (0..=from).rev() {
         if fits(verdict(place)?) {
-            return Ok(Ends { fits: Some(place), may: Some(upper) });
+            // What a planner's outlook lets through and its plan does not is nothing that may fit.
+            return Ok(Ends { fits: Some(place), may: Some(if whole { upper } else { place }) });
         }
     }
-    Ok(Ends { fits: None, may: Some(upper) })
+    Ok(Ends { fits: None, may: Some(upper).filter(|_| whole) })
 }
 
 /// Whether all that is wrong with a request is that no memory of any size holds it.
@@ -256,6 +269,18 @@ impl Search<'_> {
         Ok(clip(request, &summary, &self.legal))
     }
 
+    /// The verdict of a clip, as far as it is asked for.
+    fn verdict(&self, request: &Request, asked: For) -> Result<(Verdict, bool), Vec<InputError>> {
+        match self.question.evaluate(&exactly(request), false) {
+            Ok(workload) => {
+                let outlook = workload.outlook(self.budget).filter(|_| asked == For::Outlook);
+                Ok(outlook.map_or_else(|| (workload.summary(self.budget).status, true), |outlook| (outlook, false)))
+            }
+            Err(errors) if too_large(&errors) => Ok((Verdict::DoesNotFit, true)),
+            Err(errors) => Err(errors),
+        }
+    }
+
     /// Why a clip does not fit.
     fn limit(&self, request: &Request, clip: &Clip) -> Result<Limit, Vec<InputError>> {
         match self.question.estimate(&exactly(request)) {
@@ -270,7 +295,7 @@ impl Search<'_> {
 
     /// The extent of a line of clips, with both ends estimated anew.
     fn extent(&self, count: u32, start: u32, at: impl Fn(u32) -> Request, end: &str) -> Result<Extent, Vec<InputError>> {
-        let ends = ends(count, start, self.admit, |place| Ok(self.clip(&at(place))?.status))?;
+        let ends = ends(count, start, self.admit, |place, asked| self.verdict(&at(place), asked))?;
         let next = ends.fits.map_or(0, |place| place + 1);
         let (next, limit) = if next < count {
             let request = at(next);
@@ -315,7 +340,7 @@ impl Search<'_> {
         let mut start = 0;
         for [height, width] in wanted {
             let at = |place| Request { height, width, num_frames: self.legal.frames(place), ..*request };
-            let ends = ends(self.legal.frame_counts(), start, self.admit, |place| Ok(self.clip(&at(place))?.status))?;
+            let ends = ends(self.legal.frame_counts(), start, self.admit, |place, asked| self.verdict(&at(place), asked))?;
             let Some(place) = ends.fits else { continue };
             // The smaller size takes as many frames at least.
             start = place;
@@ -340,7 +365,7 @@ mod tests {
 
     fn found(line: &[Verdict], start: u32, admit: bool) -> Ends {
         let count = u32::try_from(line.len()).expect("short");
-        ends(count, start, admit, |place| Ok(line[place as usize])).expect("no errors")
+        ends(count, start, admit, |place, _| Ok((line[place as usize], true))).expect("no errors")
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The smallest budget for a request.
 //!
 //! A larger budget never makes a verdict worse, so the smallest with a verdict is found by bisection over bytes, each step a
-//! plain comparison on a device that has as much memory as is asked about. The answer holds the verdicts at the budgets found
+//! plain comparison on a device that has as much memory as is asked about. A runtime that plans says what is needed at least, and the
+//! smallest budget with a plan is searched from there. The answer holds the verdicts at the budgets found
 //! and one byte below them, of requests evaluated anew.
 
 use fv_spec::estimate::{Estimate, VERSION, Verdict};
@@ -12,9 +13,10 @@ use crate::budget::{Asked, Budget, in_gib};
 use crate::device::{DeviceSpec, MAX_CAPACITY, from_flags};
 use crate::error::InputError;
 use crate::estimate::Workload;
+use crate::family::ByPlan;
 use crate::largest::{Wanted, largest};
 use crate::question::{Question, exactly};
-use crate::verdict::device_ends;
+use crate::verdict::{ShortTier, device_ends};
 
 /// The smallest budget, apart from the devices of the catalog. Without a device, that of an assumed one with cuda.
 ///
@@ -30,7 +32,7 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
     let offered = endless.budget(&workload.settings)?;
     // Whether it may fit is asked of the device alone, and of host memory afterwards.
     let with = |bytes: u64| capped(&offered, bytes, None);
-    let smallest = |wanted: &[Verdict]| {
+    let bisected = |wanted: &[Verdict]| {
         let meets = |bytes: u64| wanted.contains(&workload.summary(&with(bytes)).status);
         let (mut low, mut high) = (0, MAX_CAPACITY);
         if !meets(high) {
@@ -42,10 +44,15 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         }
         Some(high)
     };
-    let fits_bytes = smallest(&[Verdict::Fits]);
-    let uncertain_bytes = smallest(&[Verdict::Fits, Verdict::Uncertain]);
     let unified = offered.unified;
-    let host_bytes = plain.host.required_bytes.filter(|_| fits_bytes.is_some());
+    let planned = workload.planner().and_then(|planner| Planned::of(&workload, planner, &offered));
+    let (fits_bytes, uncertain_bytes, host_bytes) = if let Some(Planned { device_bytes, host_bytes }) = planned {
+        (Some(device_bytes), Some(device_bytes), host_bytes)
+    } else {
+        let fits_bytes = bisected(&[Verdict::Fits]);
+        let host_bytes = plain.host.required_bytes.filter(|_| fits_bytes.is_some());
+        (fits_bytes, bisected(&[Verdict::Fits, Verdict::Uncertain]), host_bytes)
+    };
     let mut checks = Vec::new();
     let anew = question.evaluate(&exactly(&workload.request), false)?;
     for bytes in [fits_bytes, uncertain_bytes.filter(|bytes| fits_bytes != Some(*bytes))].into_iter().flatten() {
@@ -103,6 +110,71 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         notes,
     })
 }
+
+/// The smallest budgets of a runtime that plans.
+struct Planned {
+    /// Of the device, with as much host memory as is asked for.
+    device_bytes: u64,
+    /// Of the host, with that much of the device.
+    host_bytes: Option<u64>,
+}
+
+impl Planned {
+    fn of(workload: &Workload, planner: &dyn ByPlan, offered: &Budget) -> Option<Self> {
+        let within = |bytes, host| {
+            let budget = capped(offered, bytes, host);
+            let summary = workload.summary(&budget);
+            (summary.status == Verdict::Fits).then_some((summary, budget))
+        };
+        let device_bytes = least(planner.least(&capped(offered, MAX_CAPACITY, None), ShortTier::Device)?, |bytes| {
+            let (summary, _) = within(bytes, None)?;
+            let left = summary.margin_bytes.and_then(|left| u64::try_from(left).ok()).unwrap_or(0);
+            Some(bytes.saturating_sub(left))
+        })?;
+        let enough = |bytes| {
+            let (_, budget) = within(device_bytes, Some(bytes))?;
+            Some(workload.host_bytes(&budget).map_or(bytes, |held| planner.host_for(held).min(bytes)))
+        };
+        let host = planner.least(&capped(offered, device_bytes, Some(MAX_CAPACITY)), ShortTier::Host);
+        Some(Self { device_bytes, host_bytes: host.and_then(|host| least(planner.host_for(host), enough)) })
+    }
+}
+
+/// The least number that is enough, at least `low`. `enough` says for one how many of it are used, which may be enough by themselves.
+fn least(low: u64, enough: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+    if enough(low).is_some() {
+        return Some(low);
+    }
+    let (mut low, mut step) = (low, FIRST_STEP);
+    let mut used = loop {
+        let next = low.saturating_add(step);
+        if next > MAX_CAPACITY {
+            return None;
+        }
+        match enough(next) {
+            Some(used) => break [used, next],
+            None => (low, step) = (next, step.saturating_mul(2)),
+        }
+    };
+    // What a plan uses is most often the least that one like it needs.
+    while used[1] - low > 1 {
+        let middle = if used[0] > low && used[0] < used[1] { used[0] } else { low + (used[1] - low) / 2 };
+        match enough(middle) {
+            Some(found) => used = [found, middle],
+            None => {
+                low = middle;
+                used[0] = used[1];
+                if enough(used[1] - 1).is_none() {
+                    return Some(used[1]);
+                }
+            }
+        }
+    }
+    Some(used[1])
+}
+
+/// What is added first where the least that is reckoned with is not enough.
+const FIRST_STEP: u64 = 1 << 20;
 
 /// The device with as much memory as is believed of any, so that a budget alone limits it.
 fn limitless(device: &DeviceSpec) -> DeviceSpec {

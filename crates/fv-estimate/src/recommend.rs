@@ -124,39 +124,33 @@ pub fn smallest(
     devices: &[DeviceSpec],
     limit: usize,
 ) -> Result<Vec<Recommendation>, Vec<InputError>> {
-    let mut found = Vec::new();
-    for unified in [false, true] {
-        let overrides = Overrides { unified_memory: unified, ..question.overrides.clone() };
-        let question = Question { overrides: &overrides, ..*question };
-        let workload = question.evaluate(request, false)?;
-        for device in devices {
-            let question = Question { device: Some(device), ..question };
-            if question.unified() != unified {
-                continue;
-            }
-            let budget = question.budget(&workload.settings)?;
-            let summary = workload.summary(&budget);
-            if summary.status != Verdict::Fits {
-                continue;
-            }
-            let recommendation = Recommendation {
-                model: None,
-                hardware: device.id.clone(),
-                partition: None,
-                deployment: question.example.id.clone(),
-                gpu_count: workload.settings.gpu_count,
-                device_peak: device_peak(&summary),
-                budget_bytes: budget.budget_bytes,
-                runs: Vec::new(),
-                reasons: Vec::new(),
-                time: None,
-            };
-            found.push((budget.capacity_bytes.unwrap_or(u64::MAX), recommendation));
-        }
+    let overrides = [false, true].map(|unified| Overrides { unified_memory: unified, ..question.overrides.clone() });
+    let on = |unified: bool| Question { overrides: &overrides[usize::from(unified)], ..*question };
+    let workloads = [on(false).evaluate(request, false)?, on(true).evaluate(request, false)?];
+    let mut all = Vec::with_capacity(devices.len());
+    for device in devices {
+        let question = Question { device: Some(device), ..*question };
+        let workload = &workloads[usize::from(question.unified())];
+        let budget = Question { device: Some(device), ..on(question.unified()) }.budget(&workload.settings)?;
+        all.push((budget.capacity_bytes.unwrap_or(u64::MAX), device, workload, budget));
     }
-    found.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.hardware.cmp(&other.hardware)));
-    found.truncate(limit);
-    Ok(found.into_iter().map(|(_, recommendation)| recommendation).collect())
+    all.sort_by(|(a, one, ..), (b, other, ..)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
+    let fits = all.into_iter().filter_map(|(_, device, workload, budget)| {
+        let summary = workload.summary(&budget);
+        (summary.status == Verdict::Fits).then(|| Recommendation {
+            model: None,
+            hardware: device.id.clone(),
+            partition: None,
+            deployment: question.example.id.clone(),
+            gpu_count: workload.settings.gpu_count,
+            device_peak: device_peak(&summary),
+            budget_bytes: budget.budget_bytes,
+            runs: Vec::new(),
+            reasons: Vec::new(),
+            time: None,
+        })
+    });
+    Ok(fits.take(limit).collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a request needs: the verdict, a bar for each stage, buffers, and what was assumed.
 
 use fv_spec::authored::MemoryType;
-use fv_spec::estimate::{Buffer, BufferKind, Estimate, Explanation, Heuristic, Interval, Provenance, Reason, Stage, Verdict};
+use fv_spec::estimate::{Buffer, BufferKind, Estimate, Explanation, Heuristic, Interval, Provenance, Reason, Stage, Tier, Verdict};
 use serde_json::Value;
 
 use super::text::{Line, Text, Tone, cut};
@@ -343,7 +343,8 @@ fn largest(text: &mut Text, estimate: &Estimate, width: usize) {
         Some(_) => format!("what makes it, {} alive while {}", gib(alive(stage)), while_doing(&stage.name)),
         None => format!("largest while {}, {} alive", while_doing(&stage.name), gib(alive(stage))),
     });
-    let shown = stage.buffers.iter().take(TOP);
+    let buffers: Vec<&Buffer> = stage.buffers.iter().filter(|buffer| buffer.tier == Tier::Device).collect();
+    let shown = buffers.iter().take(TOP);
     let longest = shown.clone().map(|buffer| buffer.name.chars().count()).max().unwrap_or(0).min(30);
     for buffer in shown {
         let line = Line::new().right(Tone::Plain, &gib(buffer.bytes), 13).plain("  ").quiet(kind(buffer.kind)).pad(27);
@@ -352,7 +353,7 @@ fn largest(text: &mut Text, estimate: &Estimate, width: usize) {
         let (full, short) = (formula(buffer), without_names(&formula(buffer)));
         text.line(line.quiet(&if full.chars().count() <= room { full } else { cut(&short, room) }));
     }
-    let rest = &stage.buffers[TOP.min(stage.buffers.len())..];
+    let rest = &buffers[TOP.min(buffers.len())..];
     if !rest.is_empty() {
         let bytes = rest.iter().map(|buffer| buffer.bytes).fold(0, u64::saturating_add);
         text.line(Line::new().right(Tone::Quiet, &gib(bytes), 13).quiet(&format!("  in {} smaller", rest.len())));
@@ -466,7 +467,8 @@ fn whole_stage(text: &mut Text, stage: &Stage, width: usize) {
     }
     for buffer in &stage.buffers {
         let line = Line::new().right(Tone::Plain, &gib(buffer.bytes), 15).plain("  ").quiet(kind(buffer.kind)).pad(29);
-        text.line(line.plain(&buffer.name).plain("  ").quiet(&format!("[{}]", buffer.rule)));
+        let elsewhere = if buffer.tier == Tier::Device { String::new() } else { format!("{}, ", buffer.tier.word()) };
+        text.line(line.plain(&buffer.name).plain("  ").quiet(&format!("[{elsewhere}{}]", buffer.rule)));
         text.wrapped(Line::new().pad(29), Line::new().quiet(&formula(buffer)), width);
     }
 }

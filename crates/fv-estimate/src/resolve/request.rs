@@ -15,6 +15,7 @@ pub const MAX_SIDE: u32 = 16_384;
 pub const MAX_FRAMES: u32 = 16_384;
 /// Videos generated together, at most.
 pub const MAX_BATCH: u32 = 1_024;
+const LATENT_FRAMES: u32 = 1_024;
 const MAX_STEPS: u32 = 10_000;
 const MAX_TEXT: u32 = 65_536;
 const MAX_REFERENCES: u32 = 256;
@@ -209,6 +210,8 @@ pub(super) fn frame_bounds(context: &Context<'_>) -> [u32; 2] {
         // From five to fifteen seconds.
         ("minimax_h3", Runtime::Diffusers) => [120, 360],
         // Twelve latent frames at least.
+        // Positions in time that rotary embedding knows.
+        ("wan", Runtime::FvRun) => [1, (LATENT_FRAMES - 1) * FrameRule::of(context).step + 1],
         ("minimax_h3", Runtime::FreeVideo) => [crate::planner::freevideo::geometry::LEAST_FRAMES, MAX_FRAMES],
         _ => [1, MAX_FRAMES],
     }

@@ -9,7 +9,7 @@ use crate::refused::Refused;
 use crate::stream;
 
 /// Positions that rotary embedding knows in each direction.
-const LONGEST: u64 = 1024;
+pub const LONGEST: u64 = 1024;
 
 /// Everything that is wrong; empty where the request can be lowered.
 pub fn check(model: &Model, request: &Request, choices: &Choices) -> Vec<Refused> {

@@ -19,6 +19,11 @@ pub(super) fn host(pool: &Pool, os: OperatingSystem) -> Reserved {
     reserved(pool, 20, [least, 4 * GIB])
 }
 
+/// The least free host memory of which so much may be used, on Linux.
+pub(crate) fn host_for(bytes: u64) -> u64 {
+    free_for(bytes, |free| host(&Pool::given(free), OperatingSystem::Linux))
+}
+
 /// Bytes of so much free device memory that are kept back.
 pub(crate) fn reserve_of(free_bytes: u64) -> u64 {
     u64::try_from(vram(&Pool::given(free_bytes)).reserve).unwrap_or(0)

@@ -15,6 +15,7 @@ pub mod rates;
 mod refusal;
 mod solve;
 
+use fv_program::wan::options::MOST_OPERATIONS;
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::Reason;
 use fv_spec::plan::refusal::{Refusal, Unplanned};
@@ -23,7 +24,7 @@ use fv_spec::program::Program;
 
 pub use model::Covered;
 pub use question::{Asked, Question};
-pub(crate) use budget::reserve_of;
+pub(crate) use budget::{host_for, reserve_of};
 
 use super::Outcome;
 use crate::error::InputError;
@@ -84,6 +85,10 @@ impl Planner {
                 let plan = assemble::plan(&self.covered, &resolved, &solved);
                 let program = solved.played.map(|(program, _)| program);
                 Answer { program, ..answer(Outcome::Planned(Box::new(plan))) }
+            }
+            Found::TooLong(operations) => {
+                let message = format!("the program would have some {operations} operations, and no more than {MOST_OPERATIONS} are laid out");
+                answer(unplanned(&self.covered.model.id, &resolved, vec![Reason::new("too-large", message)]))
             }
             Found::Short(short) => {
                 let refusal = refusal::refuse(&self.covered, &resolved, &short);

@@ -2,6 +2,7 @@
 
 use fv_program::optimal::Budgets;
 use fv_program::wan::geometry::Request;
+use fv_program::wan::legal::LONGEST as LATENT_FRAMES;
 use fv_program::wan::planned;
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::RulesFile;
@@ -168,6 +169,11 @@ pub(super) fn request(covered: &Covered, asked: &Asked, errors: &mut Vec<InputEr
         if legal.takes_frames(requested) { requested } else { legal.frames(if requested < legal.frames(0) { 0 } else { place + 1 }) };
     if !legal.takes_frames(frames) {
         wrong(format!("frames: found {requested}, {}", legal.frames_in_words()));
+    }
+    // Positions in time that rotary embedding knows.
+    let most = LATENT_FRAMES.saturating_sub(1) * covered.model.vae.temporal() + 1;
+    if u64::from(frames) > most {
+        wrong(format!("frames: found {requested}, allowed: at most {most}, as far as the transformer knows positions"));
     }
     let steps = asked.steps.unwrap_or(usual.steps);
     let distilled = usual.sampling.sampler == Sampler::Dmd;

@@ -17,6 +17,8 @@ use super::question::Resolved;
 pub(super) enum Found<'a> {
     Solved(Solved<'a>),
     Short(Short),
+    /// The program would have about so many operations.
+    TooLong(u64),
 }
 
 /// The fastest plan.
@@ -54,11 +56,15 @@ pub(super) fn solve<'a>(covered: &'a Covered, resolved: &'a Resolved, depth: Dep
             Err(unsolved) => return short(unsolved),
         };
         let (choices, taken) = (options.choices(&chosen), reckoned(covered, &options, &chosen));
+        if let Err(operations) = options.written_out(&choices) {
+            return Found::TooLong(operations);
+        }
         return Found::Solved(Solved { options, budgets, chosen, choices, taken, played: None });
     }
     let Settled { chosen, choices, program, taken, budgets, .. } = match options.settle(&budgets) {
         Ok(settled) => settled,
         Err(Unsettled::Unsolved(unsolved)) => return short(unsolved),
+        Err(Unsettled::TooLong(operations)) => return Found::TooLong(operations),
         Err(Unsettled::Refused(_) | Unsettled::Over) => return unknown(),
     };
     let Ok(costs) = costs(&program, &resolved.speed.rates) else { return unknown() };

@@ -19,17 +19,22 @@ use fv_spec::program::Program;
 use fv_spec::request::Request;
 
 use crate::budget::Budget;
+use crate::device::MAX_CAPACITY;
 use crate::error::{InputError, gib};
 use crate::family::{ByPlan, Planned, PlannedStage};
 use crate::planner::Outcome;
 use crate::planner::freevideo::{Machine, Pool};
 use crate::planner::optimal::rates::reference;
-use crate::planner::optimal::{Answer, Asked, Depth, Planner, Question, model};
+use crate::planner::optimal::{Answer, Asked, Depth, Planner, Question, host_for, model, reserve_of};
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
 
+/// Parts that are decided one after another: text encoder, transformers, decoder with and without tiles.
+const PARTS: usize = 4;
 /// More memory than any request takes.
 const ENDLESS: u64 = 1 << 40;
+/// What is added to the least that is needed, a part of it, until there is a layout: nothing, then a little.
+const MORE: [u64; 3] = [u64::MAX, 64, 8];
 
 /// The planner with a request.
 #[derive(Debug)]
@@ -86,21 +91,60 @@ impl ByPlan for Policy {
         })
     }
 
+    fn may_fit(&self, budget: &Budget) -> Option<bool> {
+        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
+        let question = self.question(budget, budget.budget_bytes.filter(|_| known)?);
+        let Ok(answer) = self.planner.answer(&question, &self.rules, Depth::Outline) else { return None };
+        Some(matches!(answer.outcome, Outcome::Planned(_)))
+    }
+
+    fn least(&self, budget: &Budget, pool: ShortTier) -> Option<u64> {
+        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
+        let device_bytes = budget.budget_bytes.filter(|_| known)?;
+        let mut found = 1;
+        // Each refusal names what one part needs at least.
+        for _ in 0..=PARTS {
+            let question = match pool {
+                ShortTier::Device => self.question(budget, found),
+                ShortTier::Host => self.question(&Budget { host_bytes: Some(host_for(found)), ..budget.clone() }, device_bytes),
+            };
+            let answer = self.planner.answer(&question, &self.rules, Depth::Outline).ok()?;
+            let Outcome::Refused(refusal) = answer.outcome else {
+                return matches!(answer.outcome, Outcome::Planned(_)).then_some(found);
+            };
+            let host = pool == ShortTier::Host;
+            let short = refusal.shortfalls.iter().find(|short| (short.resource == Resource::Host) == host);
+            found = short.map(|short| short.minimum_bytes).filter(|bytes| *bytes > found)?;
+        }
+        None
+    }
+
+    fn host_for(&self, bytes: u64) -> u64 {
+        host_for(bytes)
+    }
+
     fn smallest(&self, budget: &Budget) -> Vec<PlannedStage> {
         let Some(device_bytes) = budget.budget_bytes else { return Vec::new() };
         let question = self.question(budget, device_bytes);
         let Ok(Answer { outcome: Outcome::Refused(refusal), .. }) = self.answer(&question) else { return Vec::new() };
-        let Some((vram, host)) = self.least(&question, *refusal) else { return Vec::new() };
-        let mut other = question;
-        for (pool, bytes) in [(&mut other.machine.vram, vram), (&mut other.machine.host, host)] {
-            if let (Some(pool), Some(bytes)) = (pool.as_mut(), bytes) {
-                *pool = Pool { reserve_bytes: pool.reserve_bytes, ..Pool::given(bytes) };
+        if refusal.shortfalls.is_empty() {
+            return Vec::new();
+        }
+        // What is needed at least is reckoned; a layout may take a little more.
+        let enough = MORE.into_iter().find_map(|part| {
+            let mut other = question.clone();
+            for short in &refusal.shortfalls {
+                let pool = if short.resource == Resource::Host { &mut other.machine.host } else { &mut other.machine.vram };
+                let reserve_bytes = Some(short.reserve_bytes);
+                let bytes = short.minimum_bytes + short.minimum_bytes / part + short.reserve_bytes;
+                *pool = Some(Pool { reserve_bytes, ..Pool::given(bytes) });
             }
-        }
-        match self.answer(&other) {
-            Ok(Answer { outcome: Outcome::Planned(plan), program: Some(program), .. }) => stages::stages(&plan, &program),
-            _ => Vec::new(),
-        }
+            match self.answer(&other).ok()? {
+                Answer { outcome: Outcome::Planned(plan), program: Some(program), .. } => Some(stages::stages(&plan, &program)),
+                _ => None,
+            }
+        });
+        enough.unwrap_or_default()
     }
 }
 
@@ -111,8 +155,9 @@ impl Policy {
 
     /// The question that `plan` asks of the same device.
     fn question(&self, budget: &Budget, device_bytes: u64) -> Question {
-        let reserve = budget.reserve_bytes;
-        let vram = Pool { reserve_bytes: Some(reserve), ..Pool::given(device_bytes.saturating_add(reserve)) };
+        // The planner keeps back something at least; it comes on top, so that the budget is what counts.
+        let reserve = budget.reserve_bytes.max(reserve_of(0));
+        let vram = Pool { reserve_bytes: Some(reserve), ..Pool::given(device_bytes.saturating_add(reserve).min(MAX_CAPACITY)) };
         let host = budget.host_bytes.map_or_else(|| Pool { reserve_bytes: Some(0), ..Pool::given(ENDLESS) }, Pool::given);
         let machine = Machine {
             device: budget.device.clone(),
@@ -166,7 +211,7 @@ impl Policy {
             format!("at least {needed} of {pool} memory, of which {usable} may be used")
         };
         let needs = refusal.shortfalls.iter().map(words).collect::<Vec<_>>().join(" and ");
-        let part = short.map_or("request", Role::word).replace('_', " ");
+        let part = short.map_or_else(|| "request".to_owned(), words_of);
         let needs = if needs.is_empty() { "more memory than there is".to_owned() } else { needs };
         let mut reasons = self.unknown.clone();
         reasons.push(Reason::new("refused-by-planner", format!("fv-run's planner: refused, the {part} needs {needs}")));
@@ -194,7 +239,7 @@ impl Policy {
 
     fn endless(&self) -> &[PlannedStage] {
         self.endless.get_or_init(|| {
-            let pool = || Some(Pool { reserve_bytes: Some(0), ..Pool::given(ENDLESS) });
+            let pool = || Some(Pool::given(ENDLESS));
             let machine = Machine {
                 compute_capability: Some(Sourced::assumed("9.0".to_owned())),
                 precision: Some(Sourced::given(self.precision)),
@@ -209,16 +254,6 @@ impl Policy {
             let stages = stages::stages(&plan, &program).into_iter();
             stages.map(|stage| PlannedStage { peaks: None, ..stage }).collect()
         })
-    }
-
-    /// The least free memory of the device, of the host, or of both, with which a request that was refused has a plan.
-    fn least(&self, question: &Question, refusal: Refusal) -> Option<(Option<u64>, Option<u64>)> {
-        let smallest = self.planner.advise(question, &self.rules, refusal).ok()?.smallest?;
-        match (smallest.vram, smallest.host, smallest.both) {
-            (Some(vram), ..) => Some((Some(vram.bytes), None)),
-            (None, Some(host), _) => Some((None, Some(host.bytes))),
-            (None, None, both) => both.map(|both| (Some(both.vram_bytes), Some(both.host_bytes))),
-        }
     }
 }
 
@@ -258,6 +293,11 @@ fn extrapolated(budget: &Budget) -> Vec<String> {
     fixed.extrapolated.then(|| format!("fixed cost of {}: {}", fixed.class, fixed.source)).into_iter().collect()
 }
 
+/// A component, for people.
+fn words_of(role: Role) -> String {
+    if role == Role::Vae { "VAE".to_owned() } else { role.word().replace('_', " ") }
+}
+
 /// Where the blocks of each component live.
 fn in_words(plan: &Plan) -> String {
     let words = plan.placements.iter().map(|placement| {
@@ -267,7 +307,7 @@ fn in_words(plan: &Plan) -> String {
             .map(|(tier, word)| format!("{} {word}", placement.count(tier)))
             .collect();
         let away = if away.is_empty() { String::new() } else { format!(" ({})", away.join(", ")) };
-        let part = placement.component.word().replace('_', " ");
+        let part = words_of(placement.component);
         format!("{} of {} blocks of the {part}{away}", placement.count(Tier::Device), placement.block_count)
     });
     format!("{} on the device", words.collect::<Vec<_>>().join(", "))

@@ -1,11 +1,11 @@
 //! What a plan's program says of each stage: its parts, what lies in its regions when most is alive, and how much the regions take.
 //!
 //! A stage runs in the regions of one part; of two experts, which take turns, those of the larger one are shown. Weights are brought to
-//! the device inside the regions that they stay in, so that loading has no peak of its own.
+//! the device inside the regions that they stay in, so that loading takes no more than what follows it.
 
 use std::collections::BTreeMap;
 
-use fv_spec::estimate::{Buffer, BufferKind, HostBytes, Phase, StageName, Tier};
+use fv_spec::estimate::{Buffer, BufferKind, HostBytes, Interval, PeakBytes, Phase, StageName, Tier};
 use fv_spec::plan::{Plan, Role};
 use fv_spec::program::{ALIGNMENT, Buffer as Placed, Op, Program, Segment, View};
 
@@ -29,9 +29,23 @@ pub(super) fn stages(plan: &Plan, program: &Program) -> Vec<PlannedStage> {
         let larger = parts.rev().max_by_key(|role| bytes(program, *role, Tier::Device))?;
         Some(Stage::new(plan, program, &uses, name, larger).shown())
     };
-    let load = PlannedStage { name: StageName::Load, phases: loading(program), peaks: None, host: HostBytes::default(), buffers: Vec::new() };
-    let others = [StageName::Encoding, StageName::Denoising, StageName::Decoding].into_iter().filter_map(of);
-    std::iter::once(load).chain(others).collect()
+    let others: Vec<PlannedStage> = [StageName::Encoding, StageName::Denoising, StageName::Decoding].into_iter().filter_map(of).collect();
+    std::iter::once(load(program, &others)).chain(others).collect()
+}
+
+/// Loading, in the regions of the stages that follow: as large as the larger of those that weights are brought to before their stage.
+fn load(program: &Program, others: &[PlannedStage]) -> PlannedStage {
+    let phases = loading(program);
+    let alive = phases.iter().map(|phase| phase.allocated_bytes).max().unwrap_or(0);
+    let before = others.iter().filter(|stage| stage.name != StageName::Decoding);
+    let largest = before.max_by_key(|stage| stage.peaks.map(|peaks| peaks.device.value));
+    PlannedStage {
+        name: StageName::Load,
+        phases,
+        peaks: largest.and_then(|stage| stage.peaks).map(|peaks| PeakBytes { allocated: Interval::exact(alive), ..peaks }),
+        host: largest.map_or_else(HostBytes::default, |stage| stage.host),
+        buffers: Vec::new(),
+    }
 }
 
 /// The region of a part in one memory.
@@ -208,15 +222,19 @@ impl<'a> Stage<'a> {
         }
         let Some(used) = all.first().and_then(|(id, _)| self.uses[*id as usize]) else { return format!("{most} B") };
         let View { rows, columns, element, .. } = used.view;
-        let words = format!("rows {rows} x columns {columns} x {} B", element.bytes());
-        // Parts of it are written one after another, and no operation sees it whole.
-        if used.view.bytes().next_multiple_of(ALIGNMENT) == most { rounded(&words, used.view.bytes(), most) } else { format!("{most} B") }
+        let words = |rows| format!("rows {rows} x columns {columns} x {} B", element.bytes());
+        let (whole, row) = (used.view.bytes(), columns * element.bytes());
+        if whole.next_multiple_of(ALIGNMENT) == most {
+            return rounded(&words(rows), whole, most);
+        }
+        // No operation sees it whole: rows are written a chunk at a time.
+        if row > 0 && most.is_multiple_of(row) { words(most / row) } else { format!("{most} B") }
     }
 }
 
-/// A formula with what is added so that the next buffer starts where it may.
+/// A formula, and whether anything is added so that the next buffer or tensor starts where it may.
 fn rounded(formula: &str, bytes: u64, taken: u64) -> String {
-    if bytes == taken { formula.to_owned() } else { format!("{formula}, {taken} B at multiples of {ALIGNMENT}") }
+    if bytes == taken { formula.to_owned() } else { format!("{formula}, rounded up") }
 }
 
 /// A name without the number of a block or place.

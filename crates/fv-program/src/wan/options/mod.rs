@@ -25,7 +25,7 @@ use crate::rates::{Rates, UnknownRate};
 use crate::stream::{Component, PIECE_BYTES};
 pub use decode::Decoding;
 use measure::Measured;
-pub use settled::{Settled, Taken, Unsettled, roles};
+pub use settled::{MOST_OPERATIONS, Settled, Taken, Unsettled, roles};
 use transformer::Transformer;
 
 /// Everything that can be chosen for a request.

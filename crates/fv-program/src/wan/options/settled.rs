@@ -9,6 +9,8 @@ use crate::optimal::Budgets;
 use crate::refused::Refused;
 use crate::wan;
 use crate::wan::geometry::Model;
+use crate::wan::summary::Summary;
+use crate::wan::vae;
 
 /// Memory that one part takes: on the device without what the driver takes, and page-locked, what parts hand over included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,15 @@ pub enum Unsettled {
     Refused(Vec<Refused>),
     /// Every program that was looked at takes more than was reckoned with.
     Over,
+    /// The program would have about so many operations, more than are written out.
+    TooLong(u64),
 }
+
+/// Operations that a program is written out with, at most; a request of today's sizes has some tens of thousands.
+pub const MOST_OPERATIONS: u64 = 1 << 19;
+
+/// Operations of the decoder for each visit of a block, about.
+const OPERATIONS_OF_A_VISIT: u64 = 12;
 
 /// Solutions whose program takes more than was reckoned with, at most.
 const ATTEMPTS: usize = 8;
@@ -63,6 +73,7 @@ impl Options<'_> {
         for _ in 0..ATTEMPTS {
             let chosen = self.solve(&budgets).map_err(Unsettled::Unsolved)?;
             let choices = self.choices(&chosen);
+            self.written_out(&choices).map_err(Unsettled::TooLong)?;
             let mut program = wan::lower(self.model, self.request, &choices).map_err(Unsettled::Refused)?;
             let packed = pack(&mut program, Effort::default());
             let taken = taken(self.model, &program);
@@ -74,6 +85,31 @@ impl Options<'_> {
             budgets.host_bytes = budgets.host_bytes.saturating_sub(over[1]);
         }
         Err(Unsettled::Over)
+    }
+}
+
+impl Options<'_> {
+    /// Whether a program is short enough to be written out.
+    ///
+    /// # Errors
+    /// About how many operations it has.
+    pub fn written_out(&self, choices: &Choices) -> Result<(), u64> {
+        let operations = self.operations(choices);
+        if operations > MOST_OPERATIONS { Err(operations) } else { Ok(()) }
+    }
+
+    /// Those of transformers in a step and in the last one, and the decoder's.
+    fn operations(&self, choices: &Choices) -> u64 {
+        let (model, request) = (self.model, self.request);
+        let summary = Summary::new(model, request, self.formats, choices.compute, 0);
+        let of_block: u64 = summary.block.iter().map(|counted| counted.times).sum();
+        let blocks = model.transformer.blocks * summary.sweeps * choices.transformers.len() as u64;
+        let latent = model.latent(request);
+        let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], choices.decode.tiles).len() as u64;
+        let together = usize::try_from(choices.decode.frames).unwrap_or(1);
+        let visits = vae::blocks::order(&model.vae, together, false).len() as u64;
+        let decoder = OPERATIONS_OF_A_VISIT.saturating_mul(visits).saturating_mul(tiles).saturating_mul(latent.frames);
+        of_block.saturating_mul(2 * blocks).saturating_add(decoder)
     }
 }
 
