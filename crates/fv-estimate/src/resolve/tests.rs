@@ -1297,7 +1297,7 @@ fn a_sparsity_may_be_written_with_an_exponent() {
 
 #[test]
 fn every_name_of_a_setting_has_one_path() {
-    for runtime in [Runtime::FastVideo, Runtime::Diffusers] {
+    for runtime in [Runtime::FastVideo, Runtime::Diffusers, Runtime::FvRun] {
         let (lookup, names) = super::names_of(runtime).unwrap();
         for name in names() {
             let Some(super::book::Meaning::Key(key)) = lookup(name) else { panic!("{name} is no key") };
@@ -1314,7 +1314,7 @@ fn every_name_of_a_setting_has_one_path() {
     assert_eq!(of("request.sampling.batch_cfg").as_deref(), Some("default_request.sampling.batch_cfg"));
     assert_eq!(of("generator.pipeline.experimental.moba_config.a.b").as_deref(), Some("generator.engine.attention.moba_config.a.b"));
     assert_eq!(of("generator.nothing"), None);
-    assert_eq!(canonical(Runtime::FvRun, "num_gpus"), None);
+    assert_eq!(canonical(Runtime::FreeVideo, "num_gpus"), None);
 }
 
 #[test]
@@ -1340,5 +1340,5 @@ fn null_takes_every_spelling_out_of_a_configuration() {
         (&without["request"]["sampling"], &without["generator"]["pipeline"]["experimental"]),
         (&json!({}), &json!({"vae_cpu_offload": false}))
     );
-    assert_eq!(left(&[("engine.offload.vae", Value::Null)], Runtime::FvRun)["generator"]["engine"]["offload"], json!({"dit": true}));
+    assert_eq!(left(&[("engine.offload.vae", Value::Null)], Runtime::FreeVideo)["generator"]["engine"]["offload"], json!({"dit": true}));
 }

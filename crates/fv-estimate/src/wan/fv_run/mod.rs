@@ -324,3 +324,7 @@ fn peaks(allocated: u64, reserved: u64, device: u64) -> PeakBytes {
     let [allocated, reserved, device] = [allocated, reserved, device].map(Interval::exact);
     PeakBytes { allocated, reserved, device }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;

@@ -54,7 +54,7 @@ pub enum Unsettled {
 }
 
 /// Operations that a program is written out with, at most; a request of today's sizes has some tens of thousands.
-pub const MOST_OPERATIONS: u64 = 1 << 19;
+pub const MOST_OPERATIONS: u64 = 1 << 18;
 
 /// Operations of the decoder for each visit of a block, about.
 const OPERATIONS_OF_A_VISIT: u64 = 12;
