@@ -386,7 +386,8 @@ fn is(settings: &Settings, key: &str, value: &Value) -> bool {
 
 /// All that the planner does not decide by itself.
 fn fv_run(settings: &Settings) -> Vec<Way> {
-    let narrower = [("fp8", "weights of blocks in FP8, with a scale for each row"), ("int8", "weights of blocks in INT8, with a scale for each row")];
+    let narrower =
+        [("fp8", "weights of blocks in FP8, with a scale for each row"), ("int8", "weights of blocks in INT8, with a scale for each row")];
     let wide = is(settings, "precision", &json!("bf16"));
     let way = |(format, words)| Way::new(words, OutputEffect::Quantised, &[("precision", json!(format))]);
     narrower.into_iter().filter(|_| wide).map(way).collect()

@@ -38,8 +38,8 @@ pub trait ByPlan: Debug + Send + Sync {
         None
     }
 
-    /// The least budget of one pool with which a plan may be made, the other pool as it is; a plan may need a little more. `None` where no
-    /// budget is enough, or nothing is known of it.
+    /// A budget of one pool below which no plan is made, the other pool as it is; a plan may need more. `None` where no budget is
+    /// enough, or nothing is known of it.
     fn least(&self, _budget: &Budget, _pool: ShortTier) -> Option<u64> {
         None
     }

@@ -4,9 +4,7 @@ use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::{Reason, StageName, Tier};
 use fv_spec::forecast::{PassTime, StageTime, TimeBasis, TimeForecast, TimeInterval};
 use fv_spec::plan::forecast as planned;
-use fv_spec::plan::{
-    AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, PolicyName, Role, Source,
-};
+use fv_spec::plan::{AttentionBackend, BlockCache, Compute, Decoder, EncoderProcess, Pass, Placement, Plan, PolicyName, Role, Source};
 
 use super::coefficients::Coefficients;
 use super::freevideo::{BLOCKS, Law, PREFIX, Rows, Step, StepRates, disk, is_hopper, real, step};
@@ -411,8 +409,7 @@ fn carried(plan: &Plan) -> TimeForecast {
 /// A forecast in a plan's own form. Nothing where there is no figure for sampling.
 fn in_plan(answer: &TimeForecast) -> Option<planned::Forecast> {
     let sampling = answer.stages.iter().find(|stage| stage.name == StageName::Denoising)?;
-    let interval =
-        |time: TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
+    let interval = |time: TimeInterval| planned::Interval { low_ns: time.low_ns, value_ns: time.value_ns, high_ns: time.high_ns };
     let (basis, coverage) = match sampling.basis {
         TimeBasis::Measured => ("the published capacity grid of one H200", planned::Coverage::Measured),
         TimeBasis::Extrapolated => ("the published capacity grid of one H200, outside its range", planned::Coverage::Extrapolated),

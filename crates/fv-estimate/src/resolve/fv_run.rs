@@ -16,7 +16,7 @@ use crate::wan::fv_run::asked;
 
 static KEYS: &[Key] = &[
     Key::new("precision", &["pipeline.precision"], Kind::Choice(&["bf16", "fp8", "int8"]), Effect::Applies),
-    Key::new("workload_type", &["pipeline.workload_type"], Kind::Choice(&["t2v"]), Effect::Applies),
+    Key::new("workload_type", &["pipeline.workload_type"], Kind::Choice(&["t2v", "i2v", "ti2v", "v2v", "t2i", "i2i"]), Effect::Applies),
     Key::new("num_gpus", &["engine.num_gpus"], Kind::Whole { least: 1, most: 1_024 }, Effect::Applies),
 ];
 
@@ -98,9 +98,11 @@ pub const DEPLOYMENT: &str = "fv-run";
 /// It is not in the catalog, since nothing serves with it yet: it stands for a question about the runtime.
 pub fn deployment(model: &Model) -> Option<Example> {
     let first = model.examples.first()?;
-    let generator = first.base_config.get("generator").and_then(|generator| generator.get("model_path"));
+    let generator = first.base_config.get("generator");
+    let path = generator.and_then(|generator| generator.get("model_path"));
+    let workload = generator.and_then(|generator| generator.get("pipeline")?.get("workload_type"));
     let mut config = Map::new();
-    config.insert("generator".to_owned(), json!({ "model_path": generator, "pipeline": { "workload_type": "t2v" } }));
+    config.insert("generator".to_owned(), json!({ "model_path": path, "pipeline": { "workload_type": workload } }));
     if let Some(request) = first.base_config.get(REQUESTS[0]) {
         config.insert(REQUESTS[0].to_owned(), request.clone());
     }

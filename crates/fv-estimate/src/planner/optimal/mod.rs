@@ -22,9 +22,9 @@ use fv_spec::plan::refusal::{Refusal, Unplanned};
 use fv_spec::plan::{OperatingSystem, PolicyName, Role, Runtime, VERSION};
 use fv_spec::program::Program;
 
+pub(crate) use budget::{host_for, reserve_of};
 pub use model::Covered;
 pub use question::{Asked, Question};
-pub(crate) use budget::{host_for, reserve_of};
 
 use super::Outcome;
 use crate::error::InputError;
@@ -87,7 +87,8 @@ impl Planner {
                 Answer { program, ..answer(Outcome::Planned(Box::new(plan))) }
             }
             Found::TooLong(operations) => {
-                let message = format!("the program would have some {operations} operations, and no more than {MOST_OPERATIONS} are laid out");
+                let message =
+                    format!("the program would have some {operations} operations, and no more than {MOST_OPERATIONS} are laid out");
                 answer(unplanned(&self.covered.model.id, &resolved, vec![Reason::new("too-large", message)]))
             }
             Found::Short(short) => {

@@ -114,9 +114,13 @@ impl ByPlan for Policy {
             };
             let host = pool == ShortTier::Host;
             let short = refusal.shortfalls.iter().find(|short| (short.resource == Resource::Host) == host);
-            found = short.map(|short| short.minimum_bytes).filter(|bytes| *bytes > found)?;
+            let Some(bytes) = short.map(|short| short.minimum_bytes).filter(|bytes| *bytes > found) else {
+                // What is short is the other pool, or nothing by itself.
+                return refusal.shortfalls.is_empty().then_some(found);
+            };
+            found = bytes;
         }
-        None
+        Some(found)
     }
 
     fn host_for(&self, bytes: u64) -> u64 {
