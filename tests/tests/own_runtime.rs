@@ -200,9 +200,10 @@ fn ends_are_ends() {
     let answer = &list(&found["answers"])[0];
     for (extent, kind) in [(&answer["frames"], "num_frames"), (&answer["size"], "height")] {
         let of = |clip: &Value| clip[kind].as_u64().or(clip["numFrames"].as_u64());
-        assert_eq!((&extent["largest"]["status"], &extent["next"]["status"]), (&json!("fits"), &json!("does_not_fit")), "{extent}");
+        // Beyond some length a program is not written out, and nothing is known of the next clip.
+        assert_eq!(extent["largest"]["status"], "fits", "{extent}");
+        assert_ne!(extent["next"]["status"], "fits", "{extent}");
         assert!(of(&extent["largest"]) < of(&extent["next"]), "{extent}");
-        assert_eq!(extent["limit"]["kind"], "memory", "{extent}");
     }
     let (_, minimum) = json(program(), &format!("minimum {about} --hardware rtx-4090-24gb --host-gb 32"));
     let [device, host] = ["fitsBytes", "hostBytes"].map(|name| minimum[name].as_u64().expect("there is one"));
