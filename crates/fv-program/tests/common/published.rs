@@ -60,7 +60,10 @@ pub(crate) fn all() -> [Published; 6] {
     ]
 }
 
-/// Something like a card of the middle: dense operations of BF16, bytes of memory, of the link and of the disk, all a second.
+/// A card of the middle for [`rates`].
+pub(crate) const MIDDLE: [u64; 4] = [165_000_000_000_000, 1_008_000_000_000, 26_000_000_000, 3_000_000_000];
+
+/// How fast a card is, by its dense operations of BF16 and by bytes of its memory, of the link and of the disk, all a second.
 pub(crate) fn rates([dense, memory, link, disk]: [u64; 4]) -> Rates {
     let products = dense * 7 / 10;
     Rates {
