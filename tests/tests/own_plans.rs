@@ -35,7 +35,7 @@ const TABLE: &str = "\
 free_vram_gib,free_ram_gib,width,height,frames,precision,hardware,guidance,steps
 8,16,832,480,33,fp8,rtx-4090,1,10
 6,24,832,480,33,,rtx-4090,,
-1.25,16,832,480,33,,,,
+0.75,16,832,480,33,,,,
 ";
 
 #[test]
@@ -48,9 +48,7 @@ fn rows_are_planned_as_plan_plans_them() {
     let at = |name: &str| rows.lines().next().expect("a header").split(',').position(|column| column == name).expect("a column");
     let ids: Vec<&str> = rows.lines().skip(1).map(|line| line.split(',').nth(at("plan")).expect("a field")).collect();
     let common = "plan --model wan21-t2v-1.3b --system linux --width 832 --height 480 --frames 33 --format json --hardware rtx-4090";
-    for (id, more) in
-        ids.iter().zip(["--vram-gib 8 --ram-gib 16 --precision fp8 --guidance 1 --steps 10", "--vram-gib 6 --ram-gib 24"])
-    {
+    for (id, more) in ids.iter().zip(["--vram-gib 8 --ram-gib 16 --precision fp8 --guidance 1 --steps 10", "--vram-gib 6 --ram-gib 24"]) {
         let (code, json, err) = run(folder.path(), &format!("{common} {more}"));
         let plan: Plan = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {err}"));
         assert_eq!((code, plan.id.as_str()), (0, *id));
@@ -64,10 +62,12 @@ fn rows_are_planned_as_plan_plans_them() {
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
-    let table = "free_vram_gib,free_ram_gib,width,height,frames,precision,hardware,guidance,steps,seed\n8,16,832,480,33,fp4,rtx-4090,1,10,1\n";
+    let table =
+        "free_vram_gib,free_ram_gib,width,height,frames,precision,hardware,guidance,steps,seed\n8,16,832,480,33,fp4,rtx-4090,1,10,1\n";
     fs::write(folder.path().join("columns.csv"), table).expect("written");
     let table = TABLE.replace("8,16,832", "x,16,833").replace("fp8", "fp4").replace("6,24,832,480", "6,24,832,481");
-    fs::write(folder.path().join("values.csv"), table.replace("1.25,16,832,480,33,,,,", "1.25,16,832,480,33,,rtx-4091,many,")).expect("written");
+    fs::write(folder.path().join("values.csv"), table.replace("0.75,16,832,480,33,,,,", "0.75,16,832,480,33,,rtx-4091,many,"))
+        .expect("written");
     let mut said = String::new();
     for line in [
         "plan --model wan21-t2v-1.3b --requests columns.csv",

@@ -128,7 +128,8 @@ fn whole_plans_are_sound_and_as_fast_as_was_reckoned() {
     let (mut planned, mut streamed) = (0, 0);
     for (at, planner) in PLANNERS.iter().enumerate() {
         for (precision, [vram, host]) in [(Precision::Bf16, [9, 20]), (Precision::Fp8, [13, 40])] {
-            let asked = Asked { width: Some(480), height: Some(320), frames: Some(17), steps: (at % 2 == 1).then_some(3), ..Asked::default() };
+            let asked =
+                Asked { width: Some(480), height: Some(320), frames: Some(17), steps: (at % 2 == 1).then_some(3), ..Asked::default() };
             let asked = Asked { steps: asked.steps.filter(|_| planner.covered().usual.sampling.timesteps.is_empty()), ..asked };
             let question = question(asked, precision, vram * GIB, host * GIB);
             let (Outcome::Planned(whole), Outcome::Planned(outline)) =
@@ -166,10 +167,9 @@ fn the_least_that_a_refusal_names_is_the_least() {
                 let question = question(asked.clone(), Precision::Bf16, vram, host);
                 matches!(answer(planner, &question, Depth::Outline), Outcome::Planned(_))
             };
-            for (least, fits) in [
-                (&smallest.vram, &(|bytes| fits(bytes, host)) as &dyn Fn(u64) -> bool),
-                (&smallest.host, &(|bytes| fits(vram, bytes))),
-            ] {
+            for (least, fits) in
+                [(&smallest.vram, &(|bytes| fits(bytes, host)) as &dyn Fn(u64) -> bool), (&smallest.host, &(|bytes| fits(vram, bytes)))]
+            {
                 if let Some(least) = least {
                     assert!(fits(least.bytes) && !fits(least.bytes - MIB), "{}: {least:?}", planner.covered().model.id);
                 }

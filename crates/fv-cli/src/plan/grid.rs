@@ -2,8 +2,8 @@
 
 use fv_estimate::{
     error::InputError,
-    grid::{Axes, Cell, Grid},
     forecast::rates::Rates,
+    grid::{Axes, Cell, Grid},
     planner::{
         Outcome,
         freevideo::{self, Machine, Question},

@@ -71,6 +71,7 @@ impl<'s, 'a> OwnRows<'s, 'a> {
     /// A row's machine.
     fn machine(&mut self, given: &[&str; GIVEN.len()], errors: &mut Vec<InputError>) -> Option<Described> {
         let [system, hardware, precision, .., free_vram, free_ram] = *given;
+        let before = errors.len();
         let systems = [OperatingSystem::Linux, OperatingSystem::Windows].map(|system| (system, system.word()));
         let formats = [Precision::Bf16, Precision::Fp8, Precision::Int8].map(|format| (format, format.word()));
         let system = if system.is_empty() { None } else { word("system", system, systems, errors) };
@@ -80,7 +81,7 @@ impl<'s, 'a> OwnRows<'s, 'a> {
             gib_to_bytes(name, gib).map_err(|error| errors.push(error)).ok()
         };
         let (vram, ram) = (memory("free_vram_gib", free_vram), memory("free_ram_gib", free_ram));
-        if !errors.is_empty() {
+        if errors.len() > before {
             return None;
         }
         let hardware = (!hardware.is_empty()).then(|| hardware.to_owned());
@@ -130,8 +131,8 @@ impl Rows for OwnRows<'_, '_> {
 fn request(given: &[&str; GIVEN.len()], errors: &mut Vec<InputError>) -> Option<Asked> {
     let [.., width, height, frames, steps, guidance, text_tokens, _, _] = *given;
     let before = errors.len();
-    let [width, height, frames] = [("width", width), ("height", height), ("frames", frames)]
-        .map(|(name, text)| number::<u32>(name, text, "a whole number", errors));
+    let [width, height, frames] =
+        [("width", width), ("height", height), ("frames", frames)].map(|(name, text)| number::<u32>(name, text, "a whole number", errors));
     let mut some = |name: &str, text: &str| (!text.is_empty()).then(|| number::<u32>(name, text, "a whole number", errors)).flatten();
     let (steps, text_tokens) = (some("steps", steps), some("text_tokens", text_tokens).map(u64::from));
     let guidance = (!guidance.is_empty()).then(|| number::<f64>("guidance", guidance, "a number", errors)).flatten();
@@ -172,7 +173,8 @@ fn planned(plan: &Plan) -> Vec<String> {
 }
 
 fn refused(refusal: &Refusal) -> Vec<String> {
-    let short = |resource: Resource| refusal.shortfalls.iter().find(|short| short.resource == resource).map_or(0, |short| short.shortfall_bytes);
+    let short =
+        |resource: Resource| refusal.shortfalls.iter().find(|short| short.resource == resource).map_or(0, |short| short.shortfall_bytes);
     let mut cells = vec![String::new(); DECIDED.len()];
     "rejected".clone_into(&mut cells[0]);
     for (cell, resource) in cells[DECIDED.len() - 2..].iter_mut().zip([Resource::Vram, Resource::Host]) {

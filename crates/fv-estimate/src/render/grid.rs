@@ -142,7 +142,8 @@ fn way_fields(way: Option<Way>) -> [String; WAYS] {
         let [outputs, residual, tiled] = [way.outputs_on_host, way.residual_on_host, way.tiled].map(u64::from);
         let [slots, heads, projection, feed_forward] =
             [way.slots, way.head_group, way.projection_chunk, way.feed_forward_chunk].map(u64::from);
-        [way.pinned_blocks, way.disk_blocks, slots, heads, projection, feed_forward, outputs, residual, tiled].map(|field| field.to_string())
+        [way.pinned_blocks, way.disk_blocks, slots, heads, projection, feed_forward, outputs, residual, tiled]
+            .map(|field| field.to_string())
     })
 }
 
