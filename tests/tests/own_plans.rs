@@ -82,7 +82,7 @@ fn what_is_wrong_is_said_with_its_place() {
     ] {
         let (code, out, err) = run(folder.path(), line);
         assert!(code != 0 && out.is_empty(), "{line}: {code} {out}");
-        said.push_str(&format!("$ {line}\n? {code}\n{err}\n"));
+        said.extend(["$ ", line, "\n? ", &code.to_string(), "\n", &err, "\n"]);
     }
     insta::assert_snapshot!(said);
 }

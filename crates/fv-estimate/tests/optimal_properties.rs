@@ -75,7 +75,7 @@ fn sound(plan: &Plan) {
     assert_eq!(plan.id, id(plan));
     for peak in &plan.peaks {
         assert!(peak.bytes <= peak.limit_bytes, "{peak:?}");
-        let pool = if peak.tier == Tier::Device { 0 } else { 1 };
+        let pool = usize::from(peak.tier != Tier::Device);
         assert_eq!(peak.limit_bytes, plan.budgets[pool].budget_bytes);
     }
     for placement in &plan.placements {
@@ -95,9 +95,9 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// Guidance is taken into the weights of distilled models.
-fn legal(planner: &Planner, asked: Asked) -> Asked {
+fn legal(planner: &Planner, asked: &Asked) -> Asked {
     let distilled = !planner.covered().usual.sampling.timesteps.is_empty();
-    Asked { guidance: asked.guidance.filter(|_| !distilled), ..asked }
+    Asked { guidance: asked.guidance.filter(|_| !distilled), ..asked.clone() }
 }
 
 proptest! {
@@ -109,7 +109,7 @@ proptest! {
         [vram, host] in memory(), more in [0..8 * GIB, 0..40 * GIB],
     ) {
         let planner = &PLANNERS[at];
-        let asked = legal(planner, asked);
+        let asked = legal(planner, &asked);
         let ask = |vram, host| answer(planner, &question(asked.clone(), precision, vram, host), Depth::Outline);
         if let Outcome::Planned(plan) = ask(vram, host) {
             sound(&plan);

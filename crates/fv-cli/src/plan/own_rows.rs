@@ -70,7 +70,7 @@ impl<'s, 'a> OwnRows<'s, 'a> {
 
     /// A row's machine.
     fn machine(&mut self, given: &[&str; GIVEN.len()], errors: &mut Vec<InputError>) -> Option<Described> {
-        let [system, hardware, precision, .., free_vram, free_ram] = *given;
+        let [system, hardware, precision, .., device, host] = *given;
         let before = errors.len();
         let systems = [OperatingSystem::Linux, OperatingSystem::Windows].map(|system| (system, system.word()));
         let formats = [Precision::Bf16, Precision::Fp8, Precision::Int8].map(|format| (format, format.word()));
@@ -80,7 +80,7 @@ impl<'s, 'a> OwnRows<'s, 'a> {
             let gib = number::<f64>(name, text, "a number of GiB", errors)?;
             gib_to_bytes(name, gib).map_err(|error| errors.push(error)).ok()
         };
-        let (vram, ram) = (memory("free_vram_gib", free_vram), memory("free_ram_gib", free_ram));
+        let (vram, ram) = (memory("free_vram_gib", device), memory("free_ram_gib", host));
         if errors.len() > before {
             return None;
         }
