@@ -24,7 +24,7 @@ docs: ## rewrite generated schemas, compiled data and pages
 	$(FV) schema
 	$(FV) build --out crates/fv-data/data
 	$(FV) docs
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages --test plan_sizes
 
 bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog

@@ -318,7 +318,7 @@ fn grid(timed: bool) -> Grid {
             return Ok(Cell::Refused);
         }
         let step_ns = timed.then_some(20_000_000_000 - (vram >> 30) * 1_000_000_000);
-        Ok(Cell::Planned { resident_blocks: (vram - 7 * GIB) >> 29, disk_streaming: ram < 9 * GIB, step_ns })
+        Ok(Cell::Planned { resident_blocks: (vram - 7 * GIB) >> 29, disk_streaming: ram < 9 * GIB, step_ns, way: None })
     };
     Grid::new(axes.expect("few cells"), cell).expect("no cell fails")
 }

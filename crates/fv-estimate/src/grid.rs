@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use fv_spec::estimate::Reason;
 use fv_spec::family::ComponentType;
-use fv_spec::plan::{Plan, Tier};
+use fv_spec::plan::{Placement, Plan, PolicyName, Tier};
 
 use crate::error::{InputError, quoted};
 
@@ -123,20 +123,72 @@ pub enum Cell {
         disk_streaming: bool,
         /// Forecast of one step at full size.
         step_ns: Option<u64>,
+        /// How it is computed on our own runtime.
+        way: Option<Way>,
     },
     /// It does not fit.
     Refused,
 }
 
+/// How a plan of the policy `optimal` computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// Blocks of transformers on the device.
+    pub resident_blocks: u64,
+    /// Blocks of transformers in page-locked host memory.
+    pub pinned_blocks: u64,
+    /// Blocks of transformers on disk.
+    pub disk_blocks: u64,
+    /// Places on the device for blocks that do not live there.
+    pub slots: u32,
+    /// Attention heads that are computed together.
+    pub head_group: u32,
+    /// Rows of a chunk of the projections.
+    pub projection_chunk: u32,
+    /// Rows of a chunk of the feed-forward layer.
+    pub feed_forward_chunk: u32,
+    /// Whether attention's operands are kept in host memory.
+    pub outputs_on_host: bool,
+    /// Whether the residual stream is.
+    pub residual_on_host: bool,
+    /// Whether the video is decoded in tiles.
+    pub tiled: bool,
+}
+
+impl Way {
+    /// That of a plan, where it says how transformers compute.
+    pub fn of(plan: &Plan) -> Option<Self> {
+        let compute = plan.passes.last()?.compute.first()?;
+        let blocks = |tier: Tier| transformers(plan).map(|placement| placement.count(tier)).sum();
+        Some(Self {
+            resident_blocks: blocks(Tier::Device),
+            pinned_blocks: blocks(Tier::Pinned),
+            disk_blocks: blocks(Tier::Disk),
+            slots: compute.slots,
+            head_group: compute.head_group,
+            projection_chunk: compute.projection_chunk,
+            feed_forward_chunk: compute.feed_forward_chunk,
+            outputs_on_host: compute.outputs_on_host,
+            residual_on_host: compute.residual_on_host,
+            tiled: plan.decoders.iter().any(|decoder| decoder.tiles.is_some()),
+        })
+    }
+}
+
+fn transformers(plan: &Plan) -> impl Iterator<Item = &Placement> {
+    plan.placements.iter().filter(|placement| placement.component.component_type() == ComponentType::Transformer)
+}
+
 impl Cell {
     /// What a plan comes to.
     pub fn of(plan: &Plan) -> Self {
-        let transformers = || plan.placements.iter().filter(|placement| placement.component.component_type() == ComponentType::Transformer);
+        let transformers = || transformers(plan);
         Self::Planned {
             resident_blocks: transformers().map(|placement| placement.count(Tier::Device)).sum(),
             disk_streaming: transformers().any(|placement| placement.disk_streaming),
             // The last pass is the one at full size.
             step_ns: plan.forecast.as_ref().and_then(|forecast| forecast.passes.last()).map(|pass| pass.step.value_ns),
+            way: Some(plan).filter(|plan| plan.policy == PolicyName::Optimal).and_then(Way::of),
         }
     }
 }
@@ -150,10 +202,12 @@ pub struct Grid {
     pub cells: Vec<Cell>,
     /// Why cells have no time, where a plan says.
     pub unforecast: Vec<Reason>,
+    /// Whose rules decided.
+    pub policy: PolicyName,
 }
 
 impl Grid {
-    /// Plans every combination. `plan` is given device and host memory in bytes.
+    /// Plans every combination, by the published policy unless it is said otherwise. `plan` is given device and host memory in bytes.
     ///
     /// # Errors
     /// The first that `plan` gives.
@@ -164,7 +218,7 @@ impl Grid {
                 cells.push(plan(vram.bytes(), ram.bytes())?);
             }
         }
-        Ok(Self { axes, cells, unforecast: Vec::new() })
+        Ok(Self { axes, cells, unforecast: Vec::new(), policy: PolicyName::Freevideo })
     }
 
     /// Rows with their host memory.

@@ -43,7 +43,7 @@ pub struct PlanArguments {
 }
 
 /// What rows say for themselves.
-const CONFLICTS_WITH_ROWS: [&str; 18] = [
+const CONFLICTS_WITH_ROWS: [&str; 20] = [
     "vram_gib",
     "ram_gib",
     "probe",
@@ -59,6 +59,8 @@ const CONFLICTS_WITH_ROWS: [&str; 18] = [
     "height",
     "frames",
     "seconds",
+    "batch",
+    "guidance",
     "steps",
     "task",
     "two_pass",
@@ -116,7 +118,7 @@ pub(super) struct MemoryArguments {
 }
 
 /// The machine, apart from how much memory there is.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Machine")]
 pub(super) struct MachineArguments {
     /// A device of the catalog: its memory, compute capability and whether it is a `GeForce` card
@@ -167,6 +169,12 @@ pub(super) struct RequestArguments {
     /// Its duration in place of --frames
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(super) seconds: Option<f64>,
+    /// Videos that are made at once; a plan is for one
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    pub(super) batch: u32,
+    /// The guidance scale of every transformer, 1 for none
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
+    pub(super) guidance: Option<f64>,
     /// Sampling steps: of a single pass, or of the first of two
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) steps: Option<u32>,

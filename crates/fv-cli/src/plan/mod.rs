@@ -7,6 +7,7 @@ mod files;
 mod grid;
 mod machine;
 mod optimal;
+mod own_rows;
 mod question;
 mod rows;
 

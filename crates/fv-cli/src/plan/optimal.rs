@@ -20,9 +20,10 @@ use fv_spec::{
 
 use super::{
     Session,
-    arguments::{ModelArguments, PlanArguments},
+    arguments::{MachineArguments, ModelArguments, PlanArguments, RequestArguments},
     files,
     machine::{Described, Memory, machine},
+    question::one_video,
     say,
 };
 use crate::{lookup, stop::Stop};
@@ -35,35 +36,46 @@ pub(super) fn meant(model: &Model, arguments: &ModelArguments) -> bool {
     arguments.policy.unwrap_or(if model.memory_rules == "wan" { PolicyName::Optimal } else { PolicyName::Freevideo }) == PolicyName::Optimal
 }
 
-/// Plans one request.
-pub(super) fn one(session: &mut Session<'_>, arguments: &PlanArguments, model: &Model) -> Result<(), Stop> {
-    let covered = match model::covered(model) {
-        Ok(covered) => covered,
+/// The planner of a model that there is a program for.
+pub(super) fn planner(session: &mut Session<'_>, model: &Model) -> Result<Planner, Stop> {
+    match model::covered(model) {
+        Ok(covered) => Ok(Planner::new(covered)),
         Err(reasons) => {
             for reason in reasons {
                 writeln!(session.err, "unknown: {}", reason.message)?;
             }
-            return Err(Stop::No);
+            Err(Stop::No)
         }
-    };
-    let mut errors = meaningless(arguments);
+    }
+}
+
+/// Plans one request.
+pub(super) fn one(session: &mut Session<'_>, arguments: &PlanArguments, model: &Model) -> Result<(), Stop> {
+    let planner = planner(session, model)?;
+    let mut errors = meaningless(&arguments.machine, &arguments.request);
+    if arguments.memory.demonstrated_ram_gib.is_some() {
+        errors.push(not_ours("--demonstrated-ram-gib"));
+    }
     let memory = Memory::read(&arguments.memory, &mut errors)?;
     let Described { machine, name, rates } = machine(session, &arguments.machine, memory, errors)?;
-    let asked = &arguments.request;
-    let request = Asked {
+    let question = Question { request: request(&arguments.request), machine, rates, reference: reference(session)? };
+    let rules = session.store.rules()?;
+    let names = Names { model: &model.name, device: name.as_deref() };
+    let outcome = planner.plan(&question, &rules, Depth::Whole).map_err(Stop::wrong)?;
+    say(session, arguments, outcome, &names, |refusal| planner.advise(&question, &rules, refusal))
+}
+
+/// The request that is meant.
+pub(super) fn request(asked: &RequestArguments) -> Asked {
+    Asked {
         width: asked.width,
         height: asked.height,
         frames: asked.frames,
         seconds: asked.seconds,
         steps: asked.steps,
         text_tokens: asked.text_tokens,
-        guidance: None,
-    };
-    let question = Question { request, machine, rates, reference: reference(session)? };
-    let (planner, rules) = (Planner::new(covered), session.store.rules()?);
-    let names = Names { model: &model.name, device: name.as_deref() };
-    let outcome = planner.plan(&question, &rules, Depth::Whole).map_err(Stop::wrong)?;
-    say(session, arguments, outcome, &names, |refusal| planner.advise(&question, &rules, refusal))
+        guidance: asked.guidance,
+    }
 }
 
 /// How fast the device is that rates were measured on.
@@ -75,12 +87,10 @@ pub fn reference(session: &Session<'_>) -> Result<Rates, Stop> {
     Ok(device.as_ref().map_or_else(Rates::default, Rates::of))
 }
 
-/// What was said that only the published policy asks for.
-fn meaningless(arguments: &PlanArguments) -> Vec<InputError> {
-    let PlanArguments { memory, machine, request, .. } = arguments;
+/// What was said that only the published policy asks for, or no policy.
+pub(super) fn meaningless(machine: &MachineArguments, request: &RequestArguments) -> Vec<InputError> {
     let passes = &request.passes;
     let said = [
-        ("--demonstrated-ram-gib", memory.demonstrated_ram_gib.is_some()),
         ("--attention-backends", !machine.attention_backends.is_empty()),
         ("--attention", !machine.attention.is_empty()),
         ("--capacity-trial", machine.capacity_trial),
@@ -96,8 +106,11 @@ fn meaningless(arguments: &PlanArguments) -> Vec<InputError> {
         ("--base-steps", passes.base_steps.is_some()),
         ("--refine-steps", passes.refine_steps.is_some()),
     ];
-    let error = |flag: &str| InputError::new("no-such-setting", format!("{flag} is a setting of the policy freevideo, not of optimal"));
-    said.into_iter().filter(|(_, said)| *said).map(|(flag, _)| error(flag)).collect()
+    said.into_iter().filter(|(_, said)| *said).map(|(flag, _)| not_ours(flag)).chain(one_video(request)).collect()
+}
+
+fn not_ours(flag: &str) -> InputError {
+    InputError::new("no-such-setting", format!("{flag} is a setting of the policy freevideo, not of optimal"))
 }
 
 /// A plan's program with its buffers in their places.

@@ -5,11 +5,11 @@ use fv_estimate::{
     forecast::rates::Rates,
     planner::freevideo::{self, Planner, Question, TwoPassAsked},
 };
-use fv_spec::plan::{Adapter, PolicyName};
+use fv_spec::plan::Adapter;
 
 use super::{
     Session,
-    arguments::{ModelArguments, PlanArguments, RequestArguments},
+    arguments::{PlanArguments, RequestArguments},
     machine::{Described, Memory, bytes, machine},
     planner,
 };
@@ -26,8 +26,8 @@ pub(super) struct Asked {
 
 /// The question that arguments ask.
 pub(super) fn asked(session: &mut Session<'_>, arguments: &PlanArguments) -> Result<Asked, Stop> {
-    let (planner, model) = model_of(session, &arguments.model)?;
-    let mut errors = Vec::new();
+    let (planner, model) = planner(session.store, &arguments.model.model)?;
+    let mut errors = meaningless(&arguments.request);
     let memory = Memory::read(&arguments.memory, &mut errors)?;
     let demonstrated_host_bytes = bytes("`--demonstrated-ram-gib`", arguments.memory.demonstrated_ram_gib, &mut errors);
     let Described { machine, name, rates } = machine(session, &arguments.machine, memory, errors)?;
@@ -36,16 +36,17 @@ pub(super) fn asked(session: &mut Session<'_>, arguments: &PlanArguments) -> Res
     Ok(Asked { planner, model, question, name, rates })
 }
 
-/// The planner of the model that is meant, by the policy that is meant.
-pub(super) fn model_of(session: &Session<'_>, arguments: &ModelArguments) -> Result<(Planner, String), Stop> {
-    let found = planner(session.store, &arguments.model)?;
-    match arguments.policy {
-        None | Some(PolicyName::Freevideo) => Ok(found),
-        Some(PolicyName::Optimal) => {
-            let message = "grids and tables of requests are planned by freevideo only, not by optimal";
-            Err(Stop::wrong([InputError::new("unknown-policy", message)]))
-        }
-    }
+/// What was said that only the policy `optimal` asks for, or no policy.
+pub(super) fn meaningless(request: &RequestArguments) -> Vec<InputError> {
+    let message = "--guidance is a setting of the policy optimal, not of freevideo";
+    let guidance = request.guidance.map(|_| InputError::new("no-such-setting", message));
+    guidance.into_iter().chain(one_video(request)).collect()
+}
+
+/// Plans are for one video.
+pub(super) fn one_video(request: &RequestArguments) -> Option<InputError> {
+    let message = format!("batch: found {}, allowed: 1; a plan is for one video", request.batch);
+    (request.batch != 1).then(|| InputError::new("invalid-value", message))
 }
 
 /// The request that is meant. Two passes are usual.

@@ -6,24 +6,61 @@ use fv_estimate::{
     error::InputError,
     planner::freevideo::{
         Planner,
-        table::{Columns, DECIDED, GIVEN, Row, row},
+        table::{Columns, DECIDED, GIVEN, row},
     },
 };
 
-use super::{Session, arguments::PlanArguments, question::model_of, save, text_of};
-use crate::stop::Stop;
+use super::{Session, arguments::PlanArguments, optimal::meant, own_rows::OwnRows, planner, save, text_of};
+use crate::{lookup, stop::Stop};
+
+/// A table of one policy.
+pub(super) trait Rows {
+    /// Names of the columns that are written.
+    fn header(&self) -> Vec<&'static str>;
+    /// Reads the names of the columns that are there.
+    fn read(&mut self, names: &[&str]) -> Result<(), Vec<InputError>>;
+    /// Plans a row: all columns that are written.
+    fn row(&mut self, fields: &[&str]) -> Result<Vec<String>, Vec<InputError>>;
+}
+
+/// A table of the published policy.
+struct Published<'a> {
+    planner: &'a Planner,
+    columns: Option<Columns>,
+}
+
+impl Rows for Published<'_> {
+    fn header(&self) -> Vec<&'static str> {
+        GIVEN.into_iter().chain(DECIDED).collect()
+    }
+
+    fn read(&mut self, names: &[&str]) -> Result<(), Vec<InputError>> {
+        self.columns = Some(Columns::read(names.iter().copied())?);
+        Ok(())
+    }
+
+    fn row(&mut self, fields: &[&str]) -> Result<Vec<String>, Vec<InputError>> {
+        let Some(columns) = &self.columns else { return Ok(Vec::new()) };
+        row(self.planner, columns, fields).map(Vec::from)
+    }
+}
 
 /// Errors that are said of one table.
 const MOST_ERRORS: usize = 20;
 
 /// `plan --requests`: plans every row, or none when one is wrong.
 pub(super) fn rows(session: &mut Session<'_>, arguments: &PlanArguments, path: &Path) -> Result<(), Stop> {
-    let (planner, _) = model_of(session, &arguments.model)?;
     if session.json {
         return Err(Stop::Usage("--requests writes CSV: leave out `--format json`".to_owned()));
     }
     let text = text_of(path)?;
-    let rows = read_rows(&planner, &text).map_err(|errors| {
+    let model = lookup::model(session.store, &arguments.model.model)?;
+    let rows = if meant(&model, &arguments.model) {
+        read(&mut OwnRows::new(session, &model)?, &text)
+    } else {
+        read_rows(&planner(session.store, &arguments.model.model)?.0, &text)
+    };
+    let rows = rows.map_err(|errors| {
         let shown = errors.iter().take(MOST_ERRORS).map(|error| InputError::new(error.code, format!("{}:{error}", path.display())));
         let more = errors.len().saturating_sub(MOST_ERRORS);
         let more = (more > 0).then(|| InputError::new("more", format!("{}: {more} more", path.display())));
@@ -35,11 +72,15 @@ pub(super) fn rows(session: &mut Session<'_>, arguments: &PlanArguments, path: &
     }
 }
 
-/// Reads a table and plans its rows: the same table with every decision, as text.
+/// Reads a table of the published policy and plans its rows: the same table with every decision, as text.
 ///
 /// # Errors
 /// Everything that is wrong with it, after `line:column: `; a column is counted in fields.
 pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError>> {
+    read(&mut Published { planner, columns: None }, text)
+}
+
+fn read(table: &mut dyn Rows, text: &str) -> Result<String, Vec<InputError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut records = reader.records();
@@ -50,8 +91,7 @@ pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError
         None => return Err(vec![InputError::new("empty-table", "1: the table is empty; its first line names the columns")]),
     };
     let names: Vec<&str> = header.iter().map(str::trim).collect();
-    let columns =
-        Columns::read(names.iter().copied()).map_err(|errors| errors.into_iter().map(|error| at(1, error)).collect::<Vec<_>>())?;
+    table.read(&names).map_err(|errors| errors.into_iter().map(|error| at(1, error)).collect::<Vec<_>>())?;
     // Lines end as those that were read.
     let ends = text.lines().next().map_or(0, str::len);
     let terminator = if text[ends..].starts_with("\r\n") { csv::Terminator::CRLF } else { csv::Terminator::Any(b'\n') };
@@ -63,7 +103,7 @@ pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError
             errors.push(InputError::new("unwritable", error.to_string()));
         }
     };
-    write(&GIVEN.into_iter().chain(DECIDED).collect::<Vec<_>>(), &mut errors);
+    write(&table.header(), &mut errors);
     while let Some(record) = records.next() {
         let ends = records.reader().position().byte();
         let record = match record {
@@ -88,8 +128,8 @@ pub fn read_rows(planner: &Planner, text: &str) -> Result<String, Vec<InputError
             continue;
         }
         let fields: Vec<&str> = record.iter().collect();
-        match row(planner, &columns, &fields) {
-            Ok(fields) => write(&text_of_row(&fields), &mut errors),
+        match table.row(&fields) {
+            Ok(fields) => write(&fields.iter().map(String::as_str).collect::<Vec<_>>(), &mut errors),
             Err(wrong) => errors.extend(wrong.into_iter().map(|error| placed(line, &names, &error))),
         }
     }
@@ -126,10 +166,6 @@ impl Lines<'_> {
         let last = usize::try_from(ends).is_ok_and(|ends| ends >= self.text.len());
         last && row.iter().fold(false, |open, byte| open ^ (*byte == b'"'))
     }
-}
-
-fn text_of_row(row: &Row) -> Vec<&str> {
-    row.iter().map(String::as_str).collect()
 }
 
 /// An error of a row with its line, and its column where the message begins with a column's name.

@@ -5,6 +5,7 @@
 //!   compared. [`field`](mod@field): the field that a decision is about.
 
 pub mod check;
+pub mod columns;
 pub mod diff;
 pub mod explain;
 pub mod field;

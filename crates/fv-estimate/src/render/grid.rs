@@ -2,14 +2,21 @@
 
 use std::fmt::Write;
 
+use fv_spec::plan::PolicyName;
+
 use super::plan::unforecast;
 use super::text::{Line, Text, Tone};
 use super::words::{decimal, plural};
 use super::{Names, bounded};
-use crate::grid::{Cell, Grid};
+use crate::grid::{Cell, Grid, Way};
 
 /// The columns of a grid's file.
 pub(super) const COLUMNS: &str = "vram_gib,ram_gib,seconds_per_step,resident_blocks,disk_streaming";
+
+/// What is written behind them of plans for our own runtime.
+const WAY_COLUMNS: &str =
+    "pinned_blocks,disk_blocks,slots,head_group,projection_chunk,feed_forward_chunk,outputs_on_host,residual_on_host,vae_tiled";
+const WAYS: usize = 9;
 
 /// Seconds with three significant digits, as measured grids are published.
 pub(super) fn seconds(ns: u64) -> String {
@@ -108,22 +115,36 @@ fn table(text: &mut Text, grid: &Grid, title: &str, ends_with_mark: bool, width:
     }
 }
 
-/// A grid as CSV with the columns of published grids. What is not known, and what does not fit, is an empty field.
+/// A grid as CSV: the columns of published grids, and behind them, for our own runtime, how it is computed. What is not known, and what
+/// does not fit, is an empty field.
 pub fn grid_csv(grid: &Grid) -> String {
-    let mut text = format!("{COLUMNS}\n");
+    let own = grid.policy == PolicyName::Optimal;
+    let more = if own { format!(",{WAY_COLUMNS}") } else { String::new() };
+    let mut text = format!("{COLUMNS}{more}\n");
     for (ram, row) in grid.rows() {
         for (vram, cell) in grid.axes.vram.iter().zip(row) {
-            let (seconds, blocks, disk) = match cell {
-                Cell::Planned { resident_blocks, disk_streaming, step_ns } => {
-                    (step_ns.map(seconds).unwrap_or_default(), resident_blocks.to_string(), u8::from(*disk_streaming).to_string())
+            let (seconds, blocks, disk, way) = match cell {
+                Cell::Planned { resident_blocks, disk_streaming, step_ns, way } => {
+                    (step_ns.map(seconds).unwrap_or_default(), resident_blocks.to_string(), u8::from(*disk_streaming).to_string(), *way)
                 }
                 Cell::Refused => Default::default(),
             };
+            let way = if own { format!(",{}", way_fields(way).join(",")) } else { String::new() };
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{vram},{ram},{seconds},{blocks},{disk}");
+            let _ = writeln!(text, "{vram},{ram},{seconds},{blocks},{disk}{way}");
         }
     }
     text
+}
+
+fn way_fields(way: Option<Way>) -> [String; WAYS] {
+    way.map_or_else(Default::default, |way| {
+        let [outputs, residual, tiled] = [way.outputs_on_host, way.residual_on_host, way.tiled].map(u64::from);
+        let [slots, heads, projection, feed_forward] =
+            [way.slots, way.head_group, way.projection_chunk, way.feed_forward_chunk].map(u64::from);
+        [way.pinned_blocks, way.disk_blocks, slots, heads, projection, feed_forward, outputs, residual, tiled]
+            .map(|field| field.to_string())
+    })
 }
 
 #[cfg(test)]

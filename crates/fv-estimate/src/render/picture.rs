@@ -119,7 +119,7 @@ fn said(vram: MilliGib, ram: MilliGib, cell: &Cell) -> String {
     let place = format!("{vram} GiB VRAM, {ram} GiB RAM");
     match cell {
         Cell::Refused => format!("{place}: does not fit"),
-        Cell::Planned { resident_blocks, disk_streaming, step_ns } => {
+        Cell::Planned { resident_blocks, disk_streaming, step_ns, .. } => {
             let time = step_ns.map_or(String::new(), |ns| format!(", {} s a step", seconds(ns)));
             let disk = if *disk_streaming { ", reads from disk" } else { "" };
             format!("{place}: {resident_blocks} blocks on the device{time}{disk}")

@@ -20,4 +20,4 @@ pub mod spread;
 pub mod timeline;
 
 pub use instance::{Blocks, Budgets, Configuration, SetUp, Staged};
-pub use solve::{Least, Prepared, Solution, least, solve};
+pub use solve::{Least, Search, Solution, least, promise, solve};

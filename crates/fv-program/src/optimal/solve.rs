@@ -28,151 +28,101 @@ pub struct Solution {
 /// No two plans that are compared share the last three.
 pub type Key = (u32, OutputEffect, u64, usize, [u32; 2]);
 
-fn key(configurations: &[Configuration], index: usize, counts: Counts, ns: u64) -> Key {
-    let configuration = &configurations[index];
+fn key(index: usize, configuration: &Configuration, counts: Counts, ns: u64) -> Key {
     (bucket(ns), configuration.effect, configuration.moved_bytes(counts), index, [counts.slots, counts.ring])
 }
 
 impl Solution {
     /// Its place in the order.
     pub fn key(&self, configurations: &[Configuration]) -> Key {
-        key(configurations, self.configuration, self.counts, self.ns)
+        key(self.configuration, &configurations[self.configuration], self.counts, self.ns)
     }
-}
-
-/// Configurations among which the best is, whatever the budgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared<'a> {
-    configurations: &'a [Configuration],
-    /// Indices of those that are no worse than another in everything, in the order of what computing alone takes.
-    order: Vec<usize>,
-}
-
-impl<'a> Prepared<'a> {
-    /// Leaves out what can never be the best.
-    pub fn new(configurations: &'a [Configuration]) -> Self {
-        let mut order: Vec<usize> = (0..configurations.len()).collect();
-        order.sort_by_key(|index| (configurations[*index].computing_ns(), *index));
-        let mut kept: Vec<usize> = Vec::with_capacity(order.len());
-        for index in order {
-            if !kept.iter().any(|other| no_worse(configurations, *other, index)) {
-                kept.push(index);
-            }
-        }
-        Self { configurations, order: kept }
-    }
-
-    /// The best of all configurations with all placements that fit; nothing where none does.
-    pub fn solve(&self, budgets: &Budgets) -> Option<Solution> {
-        self.solve_among(budgets, &|_, _| true)
-    }
-
-    /// The best of those that are allowed, by the index of their configuration and by their counts. Configurations that are left out
-    /// since they can never be the best are left out here too.
-    pub fn solve_among(&self, budgets: &Budgets, allowed: &dyn Fn(usize, &Counts) -> bool) -> Option<Solution> {
-        let timeline = Timeline::default();
-        let mut search = Search { configurations: self.configurations, budgets, allowed, timeline, best: None };
-        for index in &self.order {
-            // No later configuration is in an earlier bucket than what computing alone takes.
-            let computing = bucket(self.configurations[*index].computing_ns());
-            if search.best.as_ref().is_some_and(|(best, _)| computing > best.0) {
-                break;
-            }
-            search.configuration(*index);
-        }
-        search.best.map(|(_, solution)| solution)
-    }
-}
-
-/// Whether the first configuration has at least the placements of the second, no slower, and comes before it where they are alike.
-fn no_worse(configurations: &[Configuration], a: usize, b: usize) -> bool {
-    let (first, second) = (&configurations[a], &configurations[b]);
-    let moves = |staged: Option<Staged>| staged.map_or(0, |staged| staged.bytes);
-    let no_more = first.blocks == second.blocks
-        && first.device_bytes <= second.device_bytes
-        && first.host_bytes <= second.host_bytes
-        && first.loading_bytes <= second.loading_bytes
-        && (first.sweeps, first.rounds) == (second.sweeps, second.rounds)
-        && first.set_up.block_ns.is_some() <= second.set_up.block_ns.is_some()
-        && first.set_up.block_ns <= second.set_up.block_ns
-        && first.set_up.ns <= second.set_up.ns
-        && first.sweep_ns <= second.sweep_ns
-        && first.round_ns <= second.round_ns
-        && first.block_ns <= second.block_ns
-        && (first.staged.is_none() || first.staged == second.staged)
-        && first.effect <= second.effect;
-    no_more && (a < b || first.effect < second.effect || moves(first.staged) < moves(second.staged))
 }
 
 /// The best of all configurations with all placements that fit; nothing where none does.
 pub fn solve(configurations: &[Configuration], budgets: &Budgets) -> Option<Solution> {
-    Prepared::new(configurations).solve(budgets)
+    let mut search = Search::new(budgets, &|_| true);
+    configurations.iter().enumerate().for_each(|(index, configuration)| search.look_at(index, configuration));
+    search.best.map(|(_, solution)| solution)
 }
 
-struct Search<'a> {
-    configurations: &'a [Configuration],
+/// No placement of this configuration, or of one that needs no less and takes no less time, has a place in the order before this
+/// one; nothing where none fits.
+pub fn promise(budgets: &Budgets, allowed: &dyn Fn(&Counts) -> bool, index: usize, configuration: &Configuration) -> Option<Key> {
+    let mut search = Search { timeline: None, ..Search::new(budgets, allowed) };
+    search.look_at(index, configuration);
+    search.best.map(|(key, _)| key)
+}
+
+/// Looks at one configuration after another and keeps the best.
+pub struct Search<'a> {
     budgets: &'a Budgets,
-    allowed: &'a dyn Fn(usize, &Counts) -> bool,
-    timeline: Timeline,
-    best: Option<(Key, Solution)>,
+    /// Which numbers of blocks may be chosen.
+    allowed: &'a dyn Fn(&Counts) -> bool,
+    /// Without one a placement counts as fast as none can be.
+    timeline: Option<Timeline>,
+    /// The best yet.
+    pub best: Option<(Key, Solution)>,
 }
 
-impl Search<'_> {
-    fn configuration(&mut self, index: usize) {
-        let count = self.configurations[index].blocks.count;
+impl<'a> Search<'a> {
+    /// Nothing is found yet.
+    pub fn new(budgets: &'a Budgets, allowed: &'a dyn Fn(&Counts) -> bool) -> Self {
+        Self { budgets, allowed, timeline: Some(Timeline::default()), best: None }
+    }
+
+    /// Looks at all placements of a configuration.
+    pub fn look_at(&mut self, index: usize, configuration: &Configuration) {
+        let way = Way { index, configuration };
         let resident = Counts::RESIDENT;
-        let holds = self.budgets.hold(self.configurations[index].need(resident));
-        if holds && (self.allowed)(index, &resident) && !self.beaten(index, resident) {
-            self.consider(index, resident);
+        if self.budgets.hold(configuration.need(resident)) && (self.allowed)(&resident) && !self.beaten(way, resident) {
+            self.consider(way, resident);
         }
-        for slots in 1..=MOST_SLOTS.min(count.saturating_sub(1)) {
+        for slots in 1..=MOST_SLOTS.min(configuration.blocks.count.saturating_sub(1)) {
             for ring in 0..=MOST_RING {
-                self.streamed(index, slots, ring);
+                self.streamed(way, slots, ring);
             }
         }
     }
 
     /// Considers all numbers of blocks that pass through so many slots, some of them from disk where there is a ring. What is no more
     /// than the slots need not be copied, and what is no more than the ring need not be read.
-    fn streamed(&mut self, index: usize, slots: u32, ring: u32) {
-        let count = self.configurations[index].blocks.count;
-        let Some(from) = self.least_streamed(index, slots, ring) else { return };
+    fn streamed(&mut self, way: Way<'_>, slots: u32, ring: u32) {
+        let count = way.configuration.blocks.count;
+        let Some(from) = self.least_streamed(way.configuration, slots, ring) else { return };
         let (mut streams, from) = (0, from.max(slots + 1).max(ring + 1));
         for streamed in from..=count {
             let disk = if ring == 0 { 0 } else { ring + 1 };
             // More blocks that are copied, or read, are no faster and move no fewer bytes, unless slots or ring divide them better.
-            if streams > slots || self.beaten(index, Counts { streamed, disk, slots, ring }) {
+            if streams > slots || self.beaten(way, Counts { streamed, disk, slots, ring }) {
                 return;
             }
-            let Some(least) = self.least_disk(index, streamed, ring) else { return };
+            let Some(least) = self.least_disk(way.configuration, streamed, ring) else { return };
             let disks = least.max(disk)..=if ring == 0 { 0 } else { streamed };
+            let (budgets, configuration) = (self.budgets, way.configuration);
             let counts = disks.map(|disk| Counts { streamed, disk, slots, ring });
-            let configuration = &self.configurations[index];
-            let mut fitting = counts.filter(|counts| self.budgets.hold(configuration.need(*counts))).take(ring as usize + 1).peekable();
+            let mut fitting = counts.filter(|counts| budgets.hold(configuration.need(*counts))).take(ring as usize + 1).peekable();
             streams += u32::from(fitting.peek().is_some());
-            let fitting: Vec<Counts> = fitting.collect();
             for counts in fitting {
-                if self.beaten(index, counts) {
+                if self.beaten(way, counts) {
                     break;
                 }
-                if (self.allowed)(index, &counts) {
-                    self.consider(index, counts);
+                if (self.allowed)(&counts) {
+                    self.consider(way, counts);
                 }
             }
         }
     }
 
     /// No fewer of the blocks that are copied can be on disk: the others, and the ring, have to fit in host memory.
-    fn least_disk(&self, index: usize, streamed: u32, ring: u32) -> Option<u32> {
-        let configuration = &self.configurations[index];
+    fn least_disk(&self, configuration: &Configuration, streamed: u32, ring: u32) -> Option<u32> {
         let room = self.budgets.host_bytes.checked_sub(configuration.host_bytes)?;
         let places = room / configuration.blocks.bytes.max(1);
         Some(u32::try_from(u64::from(streamed + ring).saturating_sub(places)).unwrap_or(u32::MAX))
     }
 
     /// No fewer blocks can pass through so many slots: all others have to fit on the device.
-    fn least_streamed(&self, index: usize, slots: u32, ring: u32) -> Option<u32> {
-        let configuration = &self.configurations[index];
+    fn least_streamed(&self, configuration: &Configuration, slots: u32, ring: u32) -> Option<u32> {
         let count = configuration.blocks.count;
         let least = configuration.need(Counts { streamed: count, disk: if ring == 0 { 0 } else { count }, slots: 0, ring });
         let registered = if ring == 0 { 0 } else { self.budgets.registered(least.host_bytes) };
@@ -183,22 +133,33 @@ impl Search<'_> {
     }
 
     /// Whether these counts cannot be the best, wherever blocks live.
-    fn beaten(&self, index: usize, counts: Counts) -> bool {
-        let least = bound(&self.configurations[index], counts);
-        self.best.as_ref().is_some_and(|(best, _)| *best <= key(self.configurations, index, counts, least))
+    fn beaten(&self, way: Way<'_>, counts: Counts) -> bool {
+        let best = self.best.as_ref().map(|(best, _)| *best);
+        best.is_some_and(|best| best <= key(way.index, way.configuration, counts, bound(way.configuration, counts)))
     }
 
     /// Keeps the fastest placement of so many blocks, if it is the best yet.
-    fn consider(&mut self, index: usize, counts: Counts) {
-        let configuration = &self.configurations[index];
-        let least = bucket(bound(configuration, counts));
-        let Placed { ns, places } = place(&mut self.timeline, configuration, counts, |ns| bucket(ns) <= least);
-        let key = key(self.configurations, index, counts, ns);
+    fn consider(&mut self, way: Way<'_>, counts: Counts) {
+        let Way { index, configuration } = way;
+        let ns = bound(configuration, counts);
+        let least = bucket(ns);
+        let Placed { ns, places } = match &mut self.timeline {
+            Some(timeline) => place(timeline, configuration, counts, |ns| bucket(ns) <= least),
+            None => Placed { ns, places: Vec::new() },
+        };
+        let key = key(index, configuration, counts, ns);
         if self.best.as_ref().is_none_or(|(best, _)| key < *best) {
             let (moved_bytes, need) = (configuration.moved_bytes(counts), configuration.need(counts));
             self.best = Some((key, Solution { configuration: index, counts, places, ns, moved_bytes, need }));
         }
     }
+}
+
+/// A configuration and its place in the list.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    index: usize,
+    configuration: &'a Configuration,
 }
 
 /// No faster than this, whatever the placement: each queue, each slot and each place in the ring works through what it has, one

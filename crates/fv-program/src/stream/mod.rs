@@ -345,7 +345,7 @@ impl Weights {
     /// When there is none of this name.
     pub fn root(&self, builder: &Builder, name: &str) -> View {
         let (group, buffer) = self.root.expect("the component has weights outside blocks");
-        view(builder.group_at(group), buffer, name)
+        view(builder.group_at(group), buffer, "", name)
     }
 
     /// A tensor of the block that was entered, by its name within the block, as it is stored.
@@ -355,7 +355,7 @@ impl Weights {
     pub fn tensor(&self, builder: &Builder, name: &str) -> View {
         let inside = self.inside.expect("a block was entered");
         let home = &self.homes[inside.block];
-        view(builder.group_at(home.group), inside.buffer, &format!("{}{name}", home.prefix))
+        view(builder.group_at(home.group), inside.buffer, &home.prefix, name)
     }
 
     /// A matrix of the block that was entered: as it is stored, or, where it is stored in eight bits, as numbers in a workspace.
@@ -468,8 +468,9 @@ fn bytes_of(buffer: BufferId, offset_bytes: u64, bytes: u64) -> View {
 }
 
 /// A tensor of a group that lies in a buffer.
-fn view(group: &Group, buffer: BufferId, name: &str) -> View {
-    let tensor = group.tensors.iter().find(|tensor| tensor.name == name).unwrap_or_else(|| panic!("there is no tensor {name}"));
+fn view(group: &Group, buffer: BufferId, prefix: &str, name: &str) -> View {
+    let found = group.tensors.iter().find(|tensor| tensor.name.strip_prefix(prefix) == Some(name));
+    let tensor = found.unwrap_or_else(|| panic!("there is no tensor {prefix}{name}"));
     let elements: u64 = tensor.shape.iter().product();
     let first = tensor.shape.first().copied().unwrap_or(1);
     let rows = if elements == first { 1 } else { first };

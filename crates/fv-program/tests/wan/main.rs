@@ -2,7 +2,10 @@
 
 mod choices;
 mod legal;
+mod options;
 mod planned;
+#[path = "../common/published.rs"]
+mod published;
 mod schedule;
 mod settled;
 mod streaming;

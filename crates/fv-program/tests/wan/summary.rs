@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::choices::cases;
 use crate::lowered;
-use crate::weights::{UMT5_XXL, WAN_1_3B};
+use crate::published::{UMT5_XXL, WAN_1_3B};
 
 /// How often each kernel is used on operands of the same extents.
 fn count<'a>(ops: impl Iterator<Item = (&'a Op, u64)>) -> BTreeMap<String, u64> {

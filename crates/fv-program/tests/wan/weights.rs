@@ -3,31 +3,13 @@
 use std::collections::BTreeMap;
 
 use fv_program::stream::Component;
-use fv_program::wan::geometry::{Dit, Sparse, Umt5};
+use fv_program::wan::geometry::Dit;
 use fv_program::wan::{choice::Compute, dit, text, tiny};
 use fv_spec::authored::Role;
 use fv_spec::program::{Element, Formats, Group, Kernel, Program, Segment};
 
 use crate::lowered;
-
-const BF16: Formats = Formats { compute: Element::Bf16, exact: Element::F32, block_weights: Element::Bf16 };
-pub(crate) const UMT5_XXL: Umt5 =
-    Umt5 { hidden: 4096, heads: 64, head_dim: 64, ffn: 10_240, layers: 24, vocabulary: 256_384, buckets: 32, max_distance: 128 };
-pub(crate) const WAN_1_3B: Dit = Dit {
-    hidden: 1536,
-    heads: 12,
-    ffn: 8960,
-    blocks: 30,
-    patch: [1, 2, 2],
-    in_channels: 16,
-    out_channels: 16,
-    text: 4096,
-    frequencies: 256,
-    sparse: None,
-};
-const FAST_WAN: Dit = Dit { sparse: Some(Sparse { sparsity: 0.8 }), ..WAN_1_3B };
-const WAN_14B: Dit = Dit { hidden: 5120, heads: 40, ffn: 13_824, blocks: 40, ..WAN_1_3B };
-const WAN_5B: Dit = Dit { hidden: 3072, heads: 24, ffn: 14_336, in_channels: 48, out_channels: 48, ..WAN_1_3B };
+use crate::published::{BF16, FAST_WAN, UMT5_XXL, WAN_1_3B, WAN_5B, WAN_14B};
 
 fn parameters(group: &Group) -> u64 {
     let scale = |name: &str| name.strip_suffix(".scale").is_some();

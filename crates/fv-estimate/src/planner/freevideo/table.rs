@@ -8,7 +8,8 @@ use super::decide::{Decided, Short, decide};
 use super::facts::{Facts, MOST};
 use super::geometry::{self, LEAST_FRAMES, check_side};
 use super::question::Planner;
-use crate::error::{InputError, did_you_mean, listed, quoted};
+use crate::error::{InputError, quoted};
+use crate::planner::columns::{places, word};
 use crate::resolve::legal::MAX_FRAMES;
 use crate::resolve::scaled;
 
@@ -50,28 +51,7 @@ impl Columns {
     /// # Errors
     /// A column that is missing, that is there twice, or that means nothing.
     pub fn read<'a>(header: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<InputError>> {
-        let mut found = [None; 9];
-        let mut errors = Vec::new();
-        let known = || GIVEN.into_iter().chain(DECIDED);
-        let mut seen = Vec::new();
-        for (at, name) in header.into_iter().enumerate() {
-            if seen.contains(&name) {
-                errors.push(InputError::new("duplicate-column", format!("the column {} is there twice", quoted(name))));
-            } else if let Some(place) = GIVEN.iter().position(|given| *given == name) {
-                found[place] = Some(at);
-            } else if !DECIDED.contains(&name) {
-                let message =
-                    format!("the column {} is not known{}; known: {}", quoted(name), did_you_mean(name, known()), listed(known()));
-                errors.push(InputError::new("unknown-column", message));
-            }
-            seen.push(name);
-        }
-        let needed = |name: &&str| *name != OPTIONAL;
-        for (name, _) in GIVEN.iter().zip(found).filter(|(name, place)| place.is_none() && needed(name)) {
-            let all = listed(GIVEN.into_iter().filter(needed));
-            errors.push(InputError::new("missing-column", format!("the column `{name}` is missing; needed: {all}")));
-        }
-        if errors.is_empty() { Ok(Self(found)) } else { Err(errors) }
+        places(&GIVEN, &[OPTIONAL], &DECIDED, header).map(Self)
     }
 }
 
@@ -168,18 +148,6 @@ fn facts(planner: &Planner, given: &[&str; 9], errors: &mut Vec<InputError>) -> 
         block: BLOCK,
         shape: planner.shape(),
     })
-}
-
-/// One of some words, letter case aside.
-fn word<T: Copy>(name: &str, text: &str, known: impl IntoIterator<Item = (T, &'static str)>, errors: &mut Vec<InputError>) -> Option<T> {
-    let known: Vec<(T, &str)> = known.into_iter().collect();
-    let found = known.iter().find(|(_, word)| word.eq_ignore_ascii_case(text)).map(|(value, _)| *value);
-    if found.is_none() {
-        let words = || known.iter().map(|(_, word)| *word);
-        let message = format!("{name}: found {}, allowed: {}{}", quoted(text), listed(words()), did_you_mean(text, words()));
-        errors.push(InputError::new("invalid-value", message));
-    }
-    found
 }
 
 fn planned(decided: &Decided) -> [String; DECIDED.len()] {

@@ -55,7 +55,9 @@ pub(super) fn plan(covered: &Covered, resolved: &Resolved, solved: &Solved<'_>) 
         notes: resolved.notes.clone(),
         plan_revisions: Vec::new(),
     };
-    decisions::explain(&mut plan, resolved, solved);
+    if solved.played.is_some() {
+        decisions::explain(&mut plan, resolved, solved);
+    }
     sealed(plan)
 }
 

@@ -96,23 +96,22 @@ fn slots_reason(chosen: &Solution) -> ReasonCode {
 /// The best way with each other value of a setting.
 fn others(solved: &Solved<'_>, say: Say) -> Vec<Alternative> {
     let options = &solved.options;
-    let own = say(&options.ways[solved.chosen.transformer.configuration]);
+    let ways = options.ways.all();
+    let own = say(&ways[solved.chosen.transformer.configuration]);
     let mut values: Vec<Value> = Vec::new();
-    for value in options.ways.iter().map(say).filter(|value| *value != own) {
+    for value in ways.iter().map(say).filter(|value| *value != own) {
         if !values.contains(&value) {
             values.push(value);
         }
     }
-    let looked_at = &options.ways[..options.transformer.len()];
+    let staged = |way: &Compute| way.outputs_on_host || way.residual_on_host;
     let other = |value: Value| {
-        let found = options.alternative(&solved.budgets, |way| say(way) == value, |_| true);
-        // Ways that are not looked at compute no faster than those that are, and move more.
-        let unseen = found.is_none() && !looked_at.iter().any(|way| say(way) == value);
-        if unseen {
-            Alternative { value, reason: ReasonCode::MovesMore, numbers: Numbers::new() }
-        } else {
-            lost(solved, value, found.as_ref())
+        // Ways that nothing was compared with compute no faster than those that were, and move more.
+        if !options.staged && ways.iter().filter(|way| say(way) == value).all(staged) {
+            return Alternative { value, reason: ReasonCode::MovesMore, numbers: Numbers::new() };
         }
+        let found = options.alternative(&solved.budgets, |way| say(way) == value, |_| true);
+        lost(solved, value, found.as_ref())
     };
     values.into_iter().map(other).collect()
 }
@@ -123,7 +122,7 @@ fn other_slots(solved: &Solved<'_>) -> Vec<Alternative> {
     if chosen.counts.streamed == 0 {
         return Vec::new();
     }
-    let way = solved.options.ways[chosen.configuration];
+    let way = solved.options.ways.all()[chosen.configuration];
     let slots = (1..=fv_program::optimal::instance::MOST_SLOTS).filter(|slots| *slots != chosen.counts.slots);
     let other = |slots: u32| {
         let counts = |counts: &Counts| counts.slots == slots;

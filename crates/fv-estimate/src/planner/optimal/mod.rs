@@ -36,7 +36,8 @@ use solve::Found;
 pub enum Depth {
     /// All of it: the whole program is lowered, its buffers are placed, and every block's time is played.
     Whole,
-    /// What decides: no program is lowered, there is no layout, and times are those that the solver reckons with.
+    /// What decides: no program is lowered, there is no layout, times are those that the solver reckons with, and no decision is
+    /// explained.
     Outline,
 }
 

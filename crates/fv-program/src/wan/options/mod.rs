@@ -8,6 +8,7 @@ mod decode;
 mod measure;
 mod settled;
 mod transformer;
+mod ways;
 
 use fv_spec::authored::Role;
 use fv_spec::program::{ALIGNMENT, Formats, Sampler, Tier};
@@ -20,13 +21,14 @@ use crate::build::Builder;
 use crate::optimal::bucket::bucket;
 use crate::optimal::instance::Counts;
 use crate::optimal::timeline::Place;
-use crate::optimal::{Blocks, Budgets, Configuration, Least, Prepared, SetUp, Solution, least};
+use crate::optimal::{Blocks, Budgets, Configuration, Least, Search, SetUp, Solution, least, solve};
 use crate::rates::{Rates, UnknownRate};
 use crate::stream::{Component, PIECE_BYTES};
 pub use decode::Decoding;
 use measure::Measured;
 pub use settled::{MOST_OPERATIONS, Settled, Taken, Unsettled, roles};
-use transformer::Transformer;
+use transformer::{KINDS, Transformer};
+pub use ways::Ways;
 
 /// Everything that can be chosen for a request.
 #[derive(Debug)]
@@ -38,10 +40,9 @@ pub struct Options<'a> {
     /// The text encoder.
     pub text: Configuration,
     /// Ways to compute transformers, fewest pieces first.
-    pub ways: Vec<Compute>,
-    /// What each of them needs and takes. Ways that keep activations in host memory come last, and are looked at when they are
-    /// needed.
-    pub transformer: Vec<Configuration>,
+    pub ways: Ways<'a>,
+    /// Whether the last solution was compared with ways that keep activations in host memory.
+    pub staged: bool,
     /// How the video is decoded, and with which blocks on the device: the fastest first. Tiles come last, and are looked at when
     /// they are needed.
     pub decode: Vec<Decoding>,
@@ -83,13 +84,13 @@ impl<'a> Options<'a> {
     pub fn new(model: &'a Model, request: &'a Request, formats: Formats, rates: &'a Rates) -> Result<Self, UnknownRate> {
         let (text, embeddings) = encoder(model, request, formats, rates)?;
         let (decode, handed) = decode::ways(model, request, formats, rates, false)?;
-        let ways = transformer::ways(model, request);
+        let ways = Ways::new(model, request, Transformer::new(model, request, formats, rates)?);
         // The latent, and between two experts what the sampler keeps.
         let turn = model.steps_of_first(&request.schedule);
         let several = turn > 0 && turn < request.schedule.steps && request.schedule.sampler == Sampler::UniPc;
         let states = if several { 4 } else { 1 } * model.vae.latent * model.latent(request).len() * formats.exact.bytes();
         let request_bytes = embeddings + handed.max(states);
-        Ok(Self { model, request, formats, rates, text, ways, transformer: Vec::new(), decode, request_bytes })
+        Ok(Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes })
     }
 
     /// The best of each part within the budgets.
@@ -100,7 +101,7 @@ impl<'a> Options<'a> {
         // What parts hand over is registered and kept all the time.
         let rest = self.beside_request(budgets);
         let transformer = self.solve_transformer(&rest)?;
-        let text = Prepared::new(&[self.text]).solve(&rest);
+        let text = solve(&[self.text], &rest);
         Ok(Chosen {
             text: text.ok_or_else(|| self.unsolved(Role::TextEncoder, least(&[self.text], budgets), budgets))?,
             transformer,
@@ -116,37 +117,28 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// The best way to run the transformer of those that were looked at and are allowed: by how they compute, and by how many blocks
-    /// live where.
+    /// The best way to run the transformer of those that are allowed and that the last solution was compared with: by how they
+    /// compute, and by how many blocks live where.
     pub fn alternative(&self, budgets: &Budgets, way: impl Fn(&Compute) -> bool, counts: impl Fn(&Counts) -> bool) -> Option<Solution> {
-        let ways: Vec<usize> = (0..self.transformer.len()).filter(|index| way(&self.ways[*index])).collect();
-        let configurations: Vec<Configuration> = ways.iter().map(|index| self.transformer[*index]).collect();
-        let found = Prepared::new(&configurations).solve_among(&self.beside_request(budgets), &|_, found| counts(found))?;
-        Some(Solution { configuration: ways[found.configuration], ..found })
+        let budgets = self.beside_request(budgets);
+        let mut search = Search::new(&budgets, &counts);
+        self.ways.search(0..if self.staged { KINDS } else { 1 }, &budgets, &way, &counts, &mut search).ok()?;
+        search.best.map(|(_, solution)| solution)
     }
 
     fn solve_transformer(&mut self, budgets: &Budgets) -> Result<Solution, Unsolved> {
-        let staged = |way: &Compute| way.outputs_on_host || way.residual_on_host;
-        let plain = self.ways.iter().position(staged).unwrap_or(self.ways.len());
-        self.look_at(plain)?;
-        let found = Prepared::new(&self.transformer[..plain]).solve(budgets);
+        let mut search = Search::new(budgets, &|_| true);
+        self.ways.search(0..1, budgets, &|_| true, &|_| true, &mut search)?;
         // Nothing that moves more is faster than the fastest computing.
-        let fastest = self.transformer[..plain].iter().map(Configuration::computing_ns).min().unwrap_or(0);
-        if let Some(found) = found.filter(|found| bucket(found.ns) <= bucket(fastest)) {
-            return Ok(found);
+        let fastest = bucket(self.ways.fastest_ns()?);
+        self.staged = search.best.as_ref().is_none_or(|(best, _)| best.0 > fastest);
+        if self.staged {
+            self.ways.search(1..KINDS, budgets, &|_| true, &|_| true, &mut search)?;
         }
-        self.look_at(self.ways.len())?;
-        let found = Prepared::new(&self.transformer).solve(budgets);
-        found.ok_or_else(|| self.unsolved(Role::Transformer, least(&self.transformer, budgets), budgets))
-    }
-
-    /// Sketches ways up to a number.
-    fn look_at(&mut self, ways: usize) -> Result<(), UnknownRate> {
-        let transformer = Transformer::new(self.model, self.request, self.formats, self.rates)?;
-        while self.transformer.len() < ways {
-            self.transformer.push(transformer.configuration(self.ways[self.transformer.len()])?);
+        match search.best {
+            Some((_, solution)) => Ok(solution),
+            None => Err(self.unsolved(Role::Transformer, least(&self.ways.smallest()?, budgets), budgets)),
         }
-        Ok(())
     }
 
     fn solve_decode(&mut self, budgets: &Budgets) -> Result<Decoding, Unsolved> {
@@ -182,7 +174,7 @@ impl<'a> Options<'a> {
             formats: self.formats,
             text: residency(&chosen.text),
             transformers: vec![residency(&chosen.transformer); experts],
-            compute: self.ways[chosen.transformer.configuration],
+            compute: self.ways.all()[chosen.transformer.configuration],
             vae: chosen.decode.residency.clone(),
             decode: chosen.decode.decode,
         }

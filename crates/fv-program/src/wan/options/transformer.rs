@@ -18,32 +18,45 @@ const CHUNKS: [u64; 2] = [8_192, 2_048];
 /// Whether attention's operands, and the residual stream, are kept in host memory: what moves least first.
 const ON_HOST: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
 
-/// All ways to compute, fewest pieces first.
-pub(super) fn ways(model: &Model, request: &Request) -> Vec<Compute> {
+/// All ways to compute, fewest pieces first: for each place of activations and each size of pieces, so many variants.
+pub(super) struct All {
+    pub(super) ways: Vec<Compute>,
+    /// Numbers of head groups, of chunks of projections and of chunks of the feed-forward layer that are tried.
+    pub(super) sizes: [usize; 3],
+    /// Guidance in pairs or not, keys of the text kept or not.
+    pub(super) variants: usize,
+}
+
+/// How often all variants of all sizes come: in each place of activations.
+pub(super) const KINDS: usize = ON_HOST.len();
+
+/// All ways to compute.
+pub(super) fn ways(model: &Model, request: &Request) -> All {
     let tokens = model.tokens(request);
+    let groups = groups(model.transformer.heads);
     let chunks: Vec<u64> = std::iter::once(tokens).chain(CHUNKS.into_iter().filter(|chunk| *chunk < tokens)).collect();
     let paired = if request.guided() { &[true, false][..] } else { &[true] };
     let mut ways = Vec::with_capacity(864);
     for [outputs_on_host, residual_on_host] in ON_HOST {
-        for head_group in groups(model.transformer.heads) {
-            for projection_chunk in &chunks {
-                for feed_forward_chunk in &chunks {
-                    for paired_guidance in paired {
+        for &head_group in &groups {
+            for &projection_chunk in &chunks {
+                for &feed_forward_chunk in &chunks {
+                    for &paired_guidance in paired {
                         ways.extend([TextKeys::Kept, TextKeys::Recomputed].map(|text_keys| Compute {
                             head_group,
-                            feed_forward_chunk: *feed_forward_chunk,
-                            projection_chunk: *projection_chunk,
+                            feed_forward_chunk,
+                            projection_chunk,
                             outputs_on_host,
                             residual_on_host,
                             text_keys,
-                            paired_guidance: *paired_guidance,
+                            paired_guidance,
                         }));
                     }
                 }
             }
         }
     }
-    ways
+    All { ways, sizes: [groups.len(), chunks.len(), chunks.len()], variants: 2 * paired.len() }
 }
 
 /// Groups of heads that are tried: each at most half as wide as the one before.
@@ -57,7 +70,16 @@ fn groups(heads: u64) -> Vec<u64> {
     groups
 }
 
+/// What one way needs and takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sketched {
+    pub(super) configuration: Configuration,
+    /// What a block computes, activations at hand.
+    pub(super) computing_ns: u64,
+}
+
 /// What all ways have in common.
+#[derive(Debug)]
 pub(super) struct Transformer<'a> {
     model: &'a Model,
     request: &'a Request,
@@ -84,7 +106,7 @@ impl<'a> Transformer<'a> {
     }
 
     /// What one way needs and takes. With two experts it is that of the one that needs more, guidance decides.
-    pub(super) fn configuration(&self, compute: Compute) -> Result<Configuration, UnknownRate> {
+    pub(super) fn sketched(&self, compute: Compute) -> Result<Sketched, UnknownRate> {
         let guided = |expert: &usize| Request::guides(self.request.guidance[*expert]);
         let experts = (0..2).filter(|expert| self.sweeps[*expert] > 0);
         let expert = experts.max_by_key(|expert| (guided(expert), std::cmp::Reverse(*expert))).unwrap_or(0);
@@ -97,7 +119,8 @@ impl<'a> Transformer<'a> {
         let staged = self.staged(&summary)?;
         let rounds = u32::try_from(summary.sweeps).unwrap_or(1);
         let (once, round): (Vec<_>, Vec<_>) = summary.rest.iter().cloned().partition(|counted| is_once(program, &counted.op));
-        Ok(Configuration {
+        let computing_ns = ns(&summary.block)?;
+        let configuration = Configuration {
             blocks: self.blocks,
             device_bytes: summary.device_bytes,
             host_bytes: summary.host_bytes,
@@ -107,10 +130,11 @@ impl<'a> Transformer<'a> {
             set_up: self.set_up(program, compute)?,
             sweep_ns: ns(&once)?,
             round_ns: ns(&round)? / u64::from(rounds),
-            block_ns: ns(&summary.block)? + staged.map_or(0, |(_, waiting)| waiting),
+            block_ns: computing_ns + staged.map_or(0, |(_, waiting)| waiting),
             staged: staged.map(|(staged, _)| staged),
             effect: if self.formats.block_weights == self.formats.compute { OutputEffect::None } else { OutputEffect::Quantised },
-        })
+        };
+        Ok(Sketched { configuration, computing_ns })
     }
 
     /// What is computed before the first step.
