@@ -261,9 +261,9 @@ impl Workload {
         if let Some((_, planned)) = answered.as_ref().filter(|(last, _)| last == budget) {
             return planned.clone();
         }
-        let planned = planner.planned(budget).map(Arc::new);
-        *answered = Some((budget.clone(), planned.clone()));
-        planned
+        let answer = planner.planned(budget).map(Arc::new);
+        *answered = Some((budget.clone(), answer.clone()));
+        answer
     }
 
     /// Whether a planner's figures are shown: where it made a plan, and where there are no others.

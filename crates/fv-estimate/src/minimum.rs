@@ -151,23 +151,22 @@ fn least(low: u64, enough: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         if next > MAX_CAPACITY {
             return None;
         }
-        match enough(next) {
-            Some(used) => break [used, next],
-            None => (low, step) = (next, step.saturating_mul(2)),
+        if let Some(used) = enough(next) {
+            break [used, next];
         }
+        (low, step) = (next, step.saturating_mul(2));
     };
     // What a plan uses is most often the least that one like it needs.
     while used[1] - low > 1 {
         let middle = if used[0] > low && used[0] < used[1] { used[0] } else { low + (used[1] - low) / 2 };
-        match enough(middle) {
-            Some(found) => used = [found, middle],
-            None => {
-                low = middle;
-                used[0] = used[1];
-                if enough(used[1] - 1).is_none() {
-                    return Some(used[1]);
-                }
-            }
+        if let Some(found) = enough(middle) {
+            used = [found, middle];
+            continue;
+        }
+        low = middle;
+        used[0] = used[1];
+        if enough(used[1] - 1).is_none() {
+            return Some(used[1]);
         }
     }
     Some(used[1])

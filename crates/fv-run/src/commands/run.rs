@@ -23,7 +23,7 @@ use fv_program::{
     simulate::replay,
     wan::{
         geometry::{Model, Request},
-        options::{Options, Unsettled, Unsolved},
+        options::{MOST_OPERATIONS, Options, Unsettled, Unsolved},
         planned, tiny,
     },
 };
@@ -156,6 +156,9 @@ fn fastest(model: &Model, request: &Request, speed: &Speed, budgets: &Budgets) -
         Unsettled::Unsolved(Unsolved::Part(role, needs)) => short(role.word(), &needs, budgets),
         Unsettled::Unsolved(Unsolved::Rate(unknown)) => Stop::Usage(unknown.to_string()),
         Unsettled::Refused(refused) => all(refused.iter().map(ToString::to_string).collect()),
+        Unsettled::TooLong(operations) => {
+            Stop::Usage(format!("the program would have about {operations} operations; {MOST_OPERATIONS} are written out"))
+        }
         Unsettled::Over => Stop::Short(format!("no layout was found within {}", both(budgets.device_bytes, budgets.host_bytes))),
     })?;
     let findings = check::check_places(&settled.program, &[]);

@@ -181,15 +181,13 @@ impl Policy {
         let left = |most: u64| i64::try_from(i128::from(budget.budget_bytes.unwrap_or(0)) - i128::from(most)).ok();
         let mut reasons = self.unknown.clone();
         reasons.push(Reason::new("planned", format!("fv-run's planner: planned with {}", in_words(&plan))));
-        let host = match budget.host_bytes {
-            Some(_) => Verdict::Fits,
-            None => {
-                let needed = stages.iter().map(|stage| stage.host.pinned_bytes).max().unwrap_or(0);
-                let message =
-                    format!("{} of host memory are needed by this plan, and how much there is was not stated", gib(needed.into()));
-                reasons.push(Reason::new("host-memory-unknown", message));
-                Verdict::Unknown
-            }
+        let host = if budget.host_bytes.is_some() {
+            Verdict::Fits
+        } else {
+            let needed = stages.iter().map(|stage| stage.host.pinned_bytes).max().unwrap_or(0);
+            let message = format!("{} of host memory are needed by this plan, and how much there is was not stated", gib(needed.into()));
+            reasons.push(Reason::new("host-memory-unknown", message));
+            Verdict::Unknown
         };
         let mut notes = plan.notes.clone();
         notes.push("peaks, times and settings that are planned are those of `plan --policy optimal` for Linux".to_owned());

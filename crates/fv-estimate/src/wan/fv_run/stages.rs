@@ -167,7 +167,7 @@ impl<'a> Stage<'a> {
 
     /// Buffers of one name, numbers of blocks and places apart, are one.
     fn put_together<'b>(&self, tier: Tier, buffers: impl Iterator<Item = (u32, &'b Placed)>) -> Vec<Buffer> {
-        let mut groups: Vec<(&str, BufferKind, Vec<(u32, &Placed)>)> = Vec::new();
+        let mut groups: Vec<Alike<'_, 'b>> = Vec::new();
         for (id, buffer) in buffers {
             let name = unnumbered(&buffer.name);
             match groups.iter_mut().find(|(known, kind, _)| *known == name && *kind == buffer.kind) {
@@ -175,7 +175,7 @@ impl<'a> Stage<'a> {
                 None => groups.push((name, buffer.kind, vec![(id, buffer)])),
             }
         }
-        let one = |(name, kind, all): (&str, BufferKind, Vec<(u32, &Placed)>)| {
+        let one = |(name, kind, all): Alike<'_, 'b>| {
             let first = all.first().and_then(|(id, _)| self.uses[*id as usize]);
             let phase = first.map_or("", |used| &self.program.phases[usize::from(used.phase)]);
             Buffer {
@@ -236,6 +236,9 @@ impl<'a> Stage<'a> {
 fn rounded(formula: &str, bytes: u64, taken: u64) -> String {
     if bytes == taken { formula.to_owned() } else { format!("{formula}, rounded up") }
 }
+
+/// Buffers that are shown as one, by name and kind, with their numbers.
+type Alike<'n, 'b> = (&'n str, BufferKind, Vec<(u32, &'b Placed)>);
 
 /// A name without the number of a block or place.
 fn unnumbered(name: &str) -> &str {
