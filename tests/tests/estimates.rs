@@ -93,10 +93,10 @@ fn bad_input_is_refused_with_all_that_is_wrong_with_it() {
         ("small --model small", &["cannot be used with"]),
         (
             "small --deployment difusers",
-            &["no deployment \"difusers\", only diffusers (diffusers), ours (fv-run)", "did you mean diffusers?"],
+            &["no deployment \"difusers\", only diffusers (diffusers), ours (freevideo)", "did you mean diffusers?"],
         ),
-        ("small --runtime freevideo", &["small has no deployment in freevideo, only diffusers (diffusers), ours (fv-run)"]),
-        ("small --runtime fv-run --deployment diffusers", &["deployment diffusers runs in diffusers, not in fv-run"]),
+        ("small --runtime fastvideo", &["small has no deployment in fastvideo, only diffusers (diffusers), ours (freevideo)"]),
+        ("small --runtime freevideo --deployment diffusers", &["deployment diffusers runs in diffusers, not in freevideo"]),
         ("small --runtime difusers", &["possible values: fastvideo, diffusers, freevideo, fv-run"]),
         ("small --height 0 --width 833 --frames 80", &["height: found 0", "width: found 833", "nearest: 832 or 848", "nearest: 77 or 81"]),
         (
@@ -307,7 +307,8 @@ fn a_deployment_that_cannot_take_a_setting_is_left_out_and_named() {
     let place = Place::new();
     let manifest = place.path("catalog/models/small.yaml");
     let text = fs::read_to_string(&manifest).expect("written");
-    fs::write(&manifest, text.replace("  - id: ours\n    runtime: fv-run\n", "  - id: served\n    runtime: fastvideo\n")).expect("written");
+    fs::write(&manifest, text.replace("  - id: ours\n    runtime: freevideo\n", "  - id: served\n    runtime: fastvideo\n"))
+        .expect("written");
     let (code, out, err) =
         place.run("recommend small --set group_offload=leaf_level --set model_cpu_offload=false --hardware card --format json");
     assert_eq!(code, 0, "{err}");

@@ -115,8 +115,8 @@ impl ByPlan for Policy {
             let host = pool == ShortTier::Host;
             let short = refusal.shortfalls.iter().find(|short| (short.resource == Resource::Host) == host);
             let Some(bytes) = short.map(|short| short.minimum_bytes).filter(|bytes| *bytes > found) else {
-                // What is short is the other pool, or nothing by itself.
-                return refusal.shortfalls.is_empty().then_some(found);
+                // What is short is the other pool, or nothing by itself: more than this may be needed, and no less.
+                return Some(found);
             };
             found = bytes;
         }

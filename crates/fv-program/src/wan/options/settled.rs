@@ -53,8 +53,8 @@ pub enum Unsettled {
     TooLong(u64),
 }
 
-/// Operations that a program is written out with, at most; a request of today's sizes has some tens of thousands.
-pub const MOST_OPERATIONS: u64 = 1 << 18;
+/// Operations that a program is written out with, at most: one of 14B at 1280 x 720, computed in small pieces, has some 290,000.
+pub const MOST_OPERATIONS: u64 = 1 << 19;
 
 /// Operations of the decoder for each visit of a block, about.
 const OPERATIONS_OF_A_VISIT: u64 = 12;
