@@ -145,8 +145,13 @@ pub trait Family: Sync {
 }
 
 /// Every family with rules.
+#[cfg(feature = "all-families")]
 pub static FAMILIES: [&dyn Family; 6] =
     [&wan::Wan, &hunyuan_video::HunyuanVideo, &mochi::Mochi, &minimax_h3::MiniMaxH3, &ltx_video::LtxVideo, &cogvideox::CogVideoX];
+
+/// The family with rules that a first view has.
+#[cfg(not(feature = "all-families"))]
+pub static FAMILIES: [&dyn Family; 1] = [&wan::Wan];
 
 /// The family called `id`.
 pub fn find(id: &str) -> Option<&'static dyn Family> {
