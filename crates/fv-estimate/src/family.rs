@@ -13,7 +13,9 @@ use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
-use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi, wan};
+use crate::wan;
+#[cfg(feature = "all-families")]
+use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi};
 
 /// A request lowered: its program, and what it needs outside the device.
 #[derive(Debug)]

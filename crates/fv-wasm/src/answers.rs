@@ -8,17 +8,16 @@ use fv_estimate::answers::{self, Prices};
 use fv_estimate::budget::{Asked, Budget};
 use fv_estimate::device::DeviceSpec;
 use fv_estimate::estimate::Workload;
-use fv_estimate::evidence::{assess, match_evidence};
 use fv_estimate::place;
 use fv_estimate::question::Question;
 use fv_estimate::resolve::Overrides;
 use fv_estimate::resolve::legal::{MAX_SIDE, legal};
 use fv_spec::compiled::{Example, Model, RulesFile};
-use fv_spec::estimate::{Assessment, Estimate, EvidenceMatch, Summary};
+use fv_spec::estimate::{Estimate, Summary};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{Limits, Subject};
+use crate::arguments::{Fields, Limits, Subject};
 use crate::problem::{Problems, all};
 use crate::session::{Handle, Key, Session};
 
@@ -71,7 +70,7 @@ fn offered(question: &Question<'_>, workload: Result<Rc<Workload>, Problems>) ->
 
 impl Session {
     /// A request on a device, and what that offers: evaluated anew, unless it was evaluated lately.
-    fn placed<T>(
+    pub(crate) fn placed<T>(
         &mut self,
         (model, device): (Handle, Handle),
         subject: &str,
@@ -94,16 +93,20 @@ impl Session {
         Ok(answered)
     }
 
-    /// `fv-catalog estimate`. Options: [`Limits`]; `forecast: false` leaves it out.
+    /// `fv-catalog estimate`. Options: [`Limits`], and `withoutForecast`.
     ///
     /// # Errors
     /// Everything that is wrong with the question.
-    pub fn estimate(&mut self, on: (Handle, Handle), subject: &str, limits: &Limits, forecast: bool) -> Result<Estimate, Problems> {
-        self.placed(on, subject, limits, true, |question, workload, budget| {
-            if forecast {
-                return answers::estimate(question, workload, budget, &Prices::new()).map_err(|error| all(vec![error]));
+    pub fn estimate(&mut self, on: (Handle, Handle), subject: &str, options: &str) -> Result<Estimate, Problems> {
+        let mut fields = Fields::read(options, "options")?;
+        let limits = Limits::take(&mut fields);
+        let plain = fields.flag("withoutForecast");
+        fields.finish()?;
+        self.placed(on, subject, &limits, true, |question, workload, budget| {
+            if plain {
+                return Ok(workload.estimate(question.device.map(|device| device.id.as_str()), budget));
             }
-            Ok(workload.estimate(question.device.map(|device| device.id.as_str()), budget))
+            answers::estimate(question, workload, budget, &Prices::new()).map_err(|error| all(vec![error]))
         })
     }
 
@@ -111,31 +114,9 @@ impl Session {
     ///
     /// # Errors
     /// Everything that is wrong with the question.
-    pub fn summary(&mut self, on: (Handle, Handle), subject: &str, limits: &Limits) -> Result<Summary, Problems> {
-        self.placed(on, subject, limits, false, |_, workload, budget| Ok(workload.summary(budget)))
-    }
-
-    /// `fv-catalog match`.
-    ///
-    /// # Errors
-    /// Everything that is wrong with the question.
-    pub fn matches(&mut self, on: (Handle, Handle), subject: &str, limits: &Limits) -> Result<EvidenceMatch, Problems> {
-        self.placed(on, subject, limits, true, |question, workload, _| {
-            Ok(match_evidence(&answers::query(question, workload, limits.revisions.clone()), &question.model.reference_runs))
-        })
-    }
-
-    /// `fv-catalog assess`.
-    ///
-    /// # Errors
-    /// Everything that is wrong with the question.
-    pub fn assess(&mut self, on: (Handle, Handle), subject: &str, limits: &Limits) -> Result<Assessment, Problems> {
-        self.placed(on, subject, limits, true, |question, workload, budget| {
-            let runs = &question.model.reference_runs;
-            let matches = match_evidence(&answers::query(question, workload, limits.revisions.clone()), runs);
-            let estimate = answers::estimate(question, workload, budget, &Prices::new()).map_err(|error| all(vec![error]))?;
-            Ok(assess(estimate, matches, runs))
-        })
+    pub fn summary(&mut self, on: (Handle, Handle), subject: &str, options: &str) -> Result<Summary, Problems> {
+        let limits = Limits::read(options)?;
+        self.placed(on, subject, &limits, false, |_, workload, budget| Ok(workload.summary(budget)))
     }
 
     /// Which sizes and frame counts a deployment takes.

@@ -108,7 +108,7 @@ impl Fields {
     }
 
     /// What is wrong, fields that nobody asked for included.
-    pub fn finish(mut self) -> Problems {
+    pub(crate) fn wrongs(mut self) -> Problems {
         for name in self.map.keys() {
             let near = nearest(name, self.known.iter().copied());
             let hint = near.map_or_else(|| format!("; there are {}", self.known.join(", ")), |near| format!("; did you mean `{near}`?"));
@@ -117,6 +117,15 @@ impl Fields {
             self.problems.push(Problem::new("unknown-field", &field, message));
         }
         self.problems
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// What is wrong, fields that nobody asked for included.
+    pub fn finish(self) -> Result<(), Problems> {
+        let problems = self.wrongs();
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }
 
@@ -181,8 +190,8 @@ impl Subject {
                 other => fields.wrong(&format!("env.{name}"), &other, "text"),
             }
         }
-        let mut problems = workload.finish();
-        problems.extend(fields.finish());
+        let mut problems = workload.wrongs();
+        problems.extend(fields.wrongs());
         let example = match example.transpose() {
             Ok(example) => example,
             Err(wrong) => {
@@ -260,8 +269,8 @@ impl Limits {
     pub fn read(text: &str) -> Result<Self, Problems> {
         let mut fields = Fields::read(text, "options")?;
         let limits = Self::take(&mut fields);
-        let problems = fields.finish();
-        if problems.is_empty() { Ok(limits) } else { Err(problems) }
+        fields.finish()?;
+        Ok(limits)
     }
 }
 

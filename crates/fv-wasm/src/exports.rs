@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::answers::written;
-use crate::arguments::{Fields, Limits};
 use crate::problem::Problems;
 use crate::session::{Handle, Session};
 
@@ -67,22 +66,13 @@ pub fn forget_device(handle: Handle) {
 /// See [`Session::estimate`].
 #[wasm_bindgen]
 pub fn estimate(model: Handle, device: Handle, subject: &str, options: &str) -> String {
-    ask(|session| {
-        let mut fields = Fields::read(options, "options")?;
-        let limits = Limits::take(&mut fields);
-        let plain = fields.flag("withoutForecast");
-        let problems = fields.finish();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        session.estimate((model, device), subject, &limits, !plain)
-    })
+    ask(|session| session.estimate((model, device), subject, options))
 }
 
 /// See [`Session::summary`].
 #[wasm_bindgen(js_name = estimateSummary)]
 pub fn estimate_summary(model: Handle, device: Handle, subject: &str, options: &str) -> String {
-    ask(|session| session.summary((model, device), subject, &Limits::read(options)?))
+    ask(|session| session.summary((model, device), subject, options))
 }
 
 /// See [`Session::grid`].
@@ -92,15 +82,17 @@ pub fn estimate_grid(model: Handle, device: Handle, subject: &str, options: &str
 }
 
 /// See [`Session::assess`].
+#[cfg(feature = "whole")]
 #[wasm_bindgen]
 pub fn assess(model: Handle, device: Handle, subject: &str, options: &str) -> String {
-    ask(|session| session.assess((model, device), subject, &Limits::read(options)?))
+    ask(|session| session.assess((model, device), subject, options))
 }
 
 /// See [`Session::matches`].
+#[cfg(feature = "whole")]
 #[wasm_bindgen(js_name = "match")]
 pub fn match_evidence(model: Handle, device: Handle, subject: &str, options: &str) -> String {
-    ask(|session| session.matches((model, device), subject, &Limits::read(options)?))
+    ask(|session| session.matches((model, device), subject, options))
 }
 
 /// See [`Session::legal`].
@@ -134,7 +126,7 @@ pub fn minimum(model: Handle, device: Handle, devices: &[Handle], subject: &str,
 #[cfg(feature = "whole")]
 #[wasm_bindgen]
 pub fn compare(models: &[Handle], devices: &[Handle], subject: &str, options: &str) -> String {
-    ask(|session| session.compare(models, devices, subject, &Limits::read(options)?))
+    ask(|session| session.compare(models, devices, subject, options))
 }
 
 /// See [`Session::plan`].
@@ -142,4 +134,38 @@ pub fn compare(models: &[Handle], devices: &[Handle], subject: &str, options: &s
 #[wasm_bindgen]
 pub fn plan(model: Handle, device: Handle, subject: &str, options: &str) -> String {
     ask(|session| session.plan(model, device, subject, options))
+}
+
+/// One of these functions by its name, natively: what the WebAssembly build is compared with. `devices` are those to choose from, `device`
+/// is the one that is asked about.
+#[cfg(feature = "whole")]
+pub fn call(
+    session: &mut Session,
+    function: &str,
+    models: &[Handle],
+    device: Handle,
+    devices: &[Handle],
+    subject: &str,
+    options: &str,
+) -> String {
+    let model = models.first().copied().unwrap_or(0);
+    let on = (model, device);
+    match function {
+        "estimate" => written(session.estimate(on, subject, options)),
+        "estimateSummary" => written(session.summary(on, subject, options)),
+        "estimateGrid" => written(session.grid(on, subject, options)),
+        "assess" => written(session.assess(on, subject, options)),
+        "match" => written(session.matches(on, subject, options)),
+        "legal" => written(session.legal(model, subject)),
+        "recommend" => written(session.recommend(model, devices, subject, options)),
+        "largest" => written(session.largest(models, device, subject, options)),
+        "minimum" => written(session.minimum(on, devices, subject, options)),
+        "compare" => written(session.compare(models, devices, subject, options)),
+        "plan" => written(session.plan(model, device, subject, options)),
+        other => crate::problem::json(vec![crate::problem::Problem::new(
+            "unknown-function",
+            "function",
+            format!("no function is called {other}"),
+        )]),
+    }
 }

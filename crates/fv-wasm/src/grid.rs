@@ -68,10 +68,7 @@ impl Session {
         let limits = Limits::take(&mut fields);
         let (sizes, frames) = (fields.sizes("sizes"), fields.wholes("frames"));
         let (vram, ram) = (fields.numbers("vramGiB"), fields.numbers("ramGiB"));
-        let problems = fields.finish();
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        fields.finish()?;
         match (sizes, frames, vram, ram) {
             (Some(sizes), Some(frames), None, None) => clips(&asking, &limits, &sizes, &frames),
             (None, None, Some(vram), Some(ram)) => memory(&asking, &limits, &vram, &ram),

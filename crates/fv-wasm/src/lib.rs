@@ -18,4 +18,6 @@ pub mod problem;
 pub mod questions;
 pub mod session;
 
+#[cfg(feature = "whole")]
+pub use exports::call;
 pub use session::Session;

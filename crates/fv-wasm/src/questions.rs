@@ -1,11 +1,12 @@
-//! Questions that ask much at once: recommendations, the largest clip, the smallest budget, comparisons, plans.
+//! Questions that a first view does not ask: evidence, recommendations, the largest clip, the smallest budget, comparisons, plans.
 
 use std::rc::Rc;
 
-use fv_estimate::answers::{Evaluation, Prices, candidates, compared, evaluations, within};
+use fv_estimate::answers::{self, Evaluation, Prices, candidates, compared, evaluations, within};
 use fv_estimate::budget::Asked;
 use fv_estimate::device::{DeviceSpec, reserve_to_bytes};
 use fv_estimate::error::InputError;
+use fv_estimate::evidence::{assess, match_evidence};
 use fv_estimate::forecast::request::time;
 use fv_estimate::largest::{Wanted, largest};
 use fv_estimate::minimum::minimum;
@@ -15,7 +16,7 @@ use fv_estimate::planner::{Outcome, freevideo};
 use fv_estimate::question::Question;
 use fv_estimate::recommend::{recommend, smallest};
 use fv_spec::compiled::{Example, Model};
-use fv_spec::estimate::{Reason, Recommendations, VERSION};
+use fv_spec::estimate::{Assessment, EvidenceMatch, Reason, Recommendations, VERSION};
 use fv_spec::plan::PolicyName;
 use fv_spec::questions::{Comparison, LargestAnswer, Minimum, PlaceChanges};
 use serde_json::Value;
@@ -27,12 +28,6 @@ use crate::session::{Handle, Session};
 
 /// Devices that an answer lists, unless another number is asked for.
 const LISTED: u32 = 5;
-
-/// Fields read, or everything that is wrong with them.
-fn finished(fields: Fields) -> Result<(), Problems> {
-    let problems = fields.finish();
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
-}
 
 /// The deployments that are meant: the chosen one, or all.
 fn chosen<'a>(subject: &'a Subject, model: &'a Model) -> Result<Vec<&'a Example>, Problems> {
@@ -59,6 +54,31 @@ impl Session {
         handles.iter().map(|handle| self.model(*handle)).collect()
     }
 
+    /// `fv-catalog match`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the question.
+    pub fn matches(&mut self, on: (Handle, Handle), subject: &str, options: &str) -> Result<EvidenceMatch, Problems> {
+        let limits = Limits::read(options)?;
+        self.placed(on, subject, &limits, true, |question, workload, _| {
+            Ok(match_evidence(&answers::query(question, workload, limits.revisions.clone()), &question.model.reference_runs))
+        })
+    }
+
+    /// `fv-catalog assess`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the question.
+    pub fn assess(&mut self, on: (Handle, Handle), subject: &str, options: &str) -> Result<Assessment, Problems> {
+        let limits = Limits::read(options)?;
+        self.placed(on, subject, &limits, true, |question, workload, budget| {
+            let runs = &question.model.reference_runs;
+            let matches = match_evidence(&answers::query(question, workload, limits.revisions.clone()), runs);
+            let estimate = answers::estimate(question, workload, budget, &Prices::new()).map_err(|error| all(vec![error]))?;
+            Ok(assess(estimate, matches, runs))
+        })
+    }
+
     /// `fv-catalog recommend`. Options: [`Limits`], `partitions`, and `changes` for what would make it fit where it does not.
     ///
     /// # Errors
@@ -69,7 +89,7 @@ impl Session {
         let mut fields = Fields::read(options, "options")?;
         let limits = Limits::take(&mut fields);
         let (partitions, changes) = (fields.flag("partitions"), fields.flag("changes"));
-        finished(fields)?;
+        fields.finish()?;
         let examples = chosen(&asking.subject, &asking.model)?;
         let (subject, overrides) = (&asking.subject, &asking.subject.overrides);
         let (found, _) = evaluations(&asking.model, &examples, &subject.request, overrides, &asking.rules, &devices).map_err(all)?;
@@ -97,7 +117,7 @@ impl Session {
         let mut fields = Fields::read(options, "options")?;
         let limits = Limits::take(&mut fields);
         let admit_uncertain = fields.flag("admitUncertain");
-        finished(fields)?;
+        fields.finish()?;
         let one = models.len() == 1;
         let overrides =
             fv_estimate::resolve::Overrides { unified_memory: fv_estimate::place::unified_memory(&device), ..subject.overrides.clone() };
@@ -137,7 +157,7 @@ impl Session {
         let mut fields = Fields::read(options, "options")?;
         let limits = Limits::take(&mut fields);
         let limit = fields.whole("limit").unwrap_or(LISTED) as usize;
-        finished(fields)?;
+        fields.finish()?;
         let (example, overrides) = (asking.example()?, asking.overrides());
         let question = asking.question(example, &limits.asked, &overrides);
         let mut answer = minimum(&question, &asking.subject.request).map_err(all)?;
@@ -152,7 +172,8 @@ impl Session {
     ///
     /// # Errors
     /// Everything that is wrong with the question. A deployment that cannot be asked is left out, as long as another can.
-    pub fn compare(&self, models: &[Handle], devices: &[Handle], subject: &str, limits: &Limits) -> Result<Comparison, Problems> {
+    pub fn compare(&self, models: &[Handle], devices: &[Handle], subject: &str, options: &str) -> Result<Comparison, Problems> {
+        let limits = Limits::read(options)?;
         let (devices, rules, subject) = (self.devices(devices)?, self.rules()?, Subject::read(subject)?);
         let models = self.models(models, &subject)?;
         let mut result = Comparison { version: VERSION, rows: Vec::new() };
@@ -211,7 +232,7 @@ impl Session {
             None if asking.model.memory_rules == "wan" => Some(PolicyName::Optimal),
             None => Some(PolicyName::Freevideo),
         };
-        finished(fields)?;
+        fields.finish()?;
         let host = limits.asked.host_gb.map(|gb| fv_estimate::device::gb_to_bytes("`hostMemoryGb`", gb)).transpose();
         let host = host.map_err(|error| all(vec![error]))?;
         let memory = Memory { vram: limits.asked.memory_budget_bytes, ram: host };

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use fv_estimate::device::{DeviceSpec, custom_from_json};
+use fv_estimate::device::{DeviceSpec, custom_from_json, from_flags};
 use fv_estimate::estimate::Workload;
 use fv_estimate::forecast::rates::Rates;
 use fv_spec::compiled::{Device, Model, RulesFile, VERSION};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::arguments::Fields;
 use crate::problem::{Problem, Problems, all};
 
 /// Evaluated requests that are kept: a few devices, budgets and sizes are looked at in turn.
@@ -79,6 +80,49 @@ fn versioned(version: u32, what: &str) -> Result<(), Problems> {
     Err(vec![Problem::new("unknown-version", what, message)])
 }
 
+/// That this build has the rules of a family, if anybody has: without them the answer would be that nothing is known.
+fn within_this_part(family: &str) -> Result<(), Problems> {
+    if cfg!(feature = "whole") || fv_estimate::family::find(family).is_some() {
+        return Ok(());
+    }
+    let message = format!("model: the rules of `{family}` are not in this part of the estimator: load the whole");
+    Err(vec![Problem::new("not-in-this-part", "model", message)])
+}
+
+#[cfg(feature = "whole")]
+fn model(value: Value) -> Result<Model, Problems> {
+    typed(value, "model")
+}
+
+/// A model without what only evidence needs, whose reader is a tenth of this part.
+#[cfg(not(feature = "whole"))]
+fn model(value: Value) -> Result<Model, Problems> {
+    use fv_spec::compiled::{ComponentMap, Example};
+
+    #[derive(serde::Deserialize)]
+    struct Plain {
+        version: u32,
+        id: String,
+        name: String,
+        model_id: String,
+        memory_rules: String,
+        components: ComponentMap,
+        examples: Vec<Example>,
+    }
+    let Plain { version, id, name, model_id, memory_rules, components, examples } = typed(value, "model")?;
+    Ok(Model { version, id, name, model_id, memory_rules, components, examples, sources: Vec::new(), reference_runs: Vec::new() })
+}
+
+/// A device of so much memory, as the flags `--vram-gib`, `--ram-gib`, `--backend` and `--dtypes` describe one.
+fn of_memory(text: &str) -> Result<DeviceSpec, Problems> {
+    let mut fields = Fields::read(text, "hardware")?;
+    let (vram, ram) = (fields.number("vramGiB"), fields.number("ramGiB"));
+    let (backend, dtypes) = (fields.text("backend"), fields.text("dtypes"));
+    fields.finish()?;
+    // What is there and no number was said just now.
+    from_flags(vram.unwrap_or_default(), ram, backend.as_deref(), dtypes.as_deref()).map_err(all)
+}
+
 impl Session {
     /// Reads fitted coefficients, `rules.json` of the compiled catalog, in place of those that were read before.
     ///
@@ -107,18 +151,22 @@ impl Session {
     /// # Errors
     /// When the text is none.
     pub fn read_model(&mut self, text: &str) -> Result<Handle, Problems> {
-        let model: Model = typed(value(text, "model")?, "model")?;
+        let model = model(value(text, "model")?)?;
         versioned(model.version, "model")?;
+        within_this_part(&model.memory_rules)?;
         Ok(put(&mut self.models, model))
     }
 
-    /// Reads a device: one of the compiled catalog, or with `"custom": true` one that somebody describes.
+    /// Reads a device: one of the compiled catalog, one that somebody describes (`"custom": true`), or so much memory
+    /// (`{vramGiB, ramGiB, backend, dtypes}`).
     ///
     /// # Errors
     /// Everything that is wrong with it.
     pub fn read_device(&mut self, text: &str) -> Result<Handle, Problems> {
         let value = value(text, "hardware")?;
-        let device = if value.get("custom").is_some() || value.get("memory_gb").is_none() {
+        let device = if value.get("vramGiB").is_some() {
+            of_memory(text)?
+        } else if value.get("custom").is_some() || value.get("memory_gb").is_none() {
             custom_from_json(&value).map_err(all)?
         } else {
             DeviceSpec::from(&typed::<Device>(value, "hardware")?)
@@ -152,6 +200,7 @@ impl Session {
         self.rules.clone().ok_or_else(none)
     }
 
+    #[cfg(feature = "whole")]
     pub(crate) fn reference(&self) -> Rates {
         self.reference.clone()
     }

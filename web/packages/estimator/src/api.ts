@@ -39,7 +39,18 @@ export interface CustomDevice {
   [more: string]: unknown;
 }
 
-export type Hardware = Device | CustomDevice;
+/** So much memory of its own, whatever the card: what is not said is assumed, and the answer says so. */
+export interface SoMuchMemory {
+  vramGiB: number;
+  /** Host memory. */
+  ramGiB?: number;
+  /** Without it, cuda. */
+  backend?: string;
+  /** Formats that it handles, separated by commas. */
+  dtypes?: string;
+}
+
+export type Hardware = Device | CustomDevice | SoMuchMemory;
 
 /** How a model is run, and what is asked of it. */
 export interface Subject {
@@ -306,13 +317,13 @@ export function estimateGrid(question: GridQuestion): Grid {
 
 /** The estimate with the recorded runs that apply to it, which decide where there are any. */
 export function assessCapacity(question: EvidenceQuestion): Assessment {
-  const { glue, ...on } = placed(question);
+  const { glue, ...on } = placed(question, complete());
   return answer(glue.assess(on.model, on.device, subject(question, question.model), options(question)));
 }
 
 /** Which recorded runs apply to a request, which may, and which do not, with every reason. */
 export function matchEvidence(question: EvidenceQuestion): EvidenceMatch {
-  const { glue, ...on } = placed(question);
+  const { glue, ...on } = placed(question, complete());
   return answer(glue.match(on.model, on.device, subject(question, question.model), options(question)));
 }
 
@@ -364,8 +375,7 @@ export function version(): Version {
   return answer(ready().glue.version());
 }
 
-function placed(question: Question): { glue: Glue; model: number; device: number } {
-  const current = ready();
+function placed(question: Question, current = ready()): { glue: Glue; model: number; device: number } {
   return { glue: current.glue, model: current.model(question?.model), device: current.device(question.hardware) };
 }
 

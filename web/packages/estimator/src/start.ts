@@ -6,8 +6,8 @@ export type Source = URL | string | Response | ArrayBuffer | ArrayBufferView | W
 
 export interface InitOptions {
   /**
-   * `whole`, which is usual: every family of models and every question. `first`: what a first view needs, for Wan's family, in a fraction
-   * of the bytes; `init()` later takes its place.
+   * `whole`, which is usual: every family of models and every question. `first`: estimates, summaries and grids for Wan's family, in a
+   * third of the bytes; `init()` later takes its place.
    */
   part?: "whole" | "first";
   /** The WebAssembly module, where it is not to be found beside this file. */
