@@ -9,30 +9,28 @@ cd "$(dirname "$0")/.."
 target=wasm32-unknown-unknown
 out=${CARGO_TARGET_DIR:-target}
 parts=$PWD/web/target/parts
-profile=wasm
-build_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
-flags="-Cllvm-args=-inline-threshold=20"
+# The standard library is built small; what panics traps without a text, which nobody would read.
+std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
+small="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none"
+# Functions are inlined where that makes them smaller or almost so: half the bytes for little time.
+little="$small -Cllvm-args=-inline-threshold=20 -Cllvm-args=-inlinehint-threshold=40"
+debug=
 if [ "${1:-}" = --debug ]; then
-  profile=dev
-  build_std=()
-  flags=""
+  debug=yes
 fi
 
-export RUSTC_BOOTSTRAP=1 # the standard library is built with our profile, which stable compilers do for those who say so
+export RUSTC_BOOTSTRAP=1 # stable compilers build the standard library for those who say so
 cargo=cargo
 if rustup target add "$target" >/dev/null 2>&1 && rustup component add rust-src >/dev/null 2>&1; then
-  :
-elif [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
-  build_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
-else
+  [ -z "$debug" ] || std=()
+elif [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
   # Debian and its kin; https://packages.debian.org/rustc-web
-  if [ ! -x /usr/bin/cargo ] || [ ! -d /usr/lib/rustlib ]; then
+  if [ ! -x /usr/bin/cargo ] || ! ls /usr/lib/rustlib/src/rust /usr/src/rustc-* >/dev/null 2>&1; then
     sudo=$([ "$(id -u)" = 0 ] || echo sudo)
-    $sudo apt-get install -y -qq rustc-web cargo-web rust-web-src lld
+    $sudo apt-get install -y -qq rustc-web cargo-web rust-web-src lld-22
   fi
   cargo=/usr/bin/cargo
   export RUSTC=/usr/bin/rustc
-  build_std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
 fi
 
 version=$(sed -n '/^name = "wasm-bindgen"$/{n;s/version = "\(.*\)"/\1/p}' Cargo.lock)
@@ -45,17 +43,19 @@ if [ "$(wasm-bindgen --version 2>/dev/null)" != "wasm-bindgen $version" ]; then
   fi
 fi
 
-# part FEATURES: builds one module and the script that loads it.
+# part NAME PROFILE FLAGS FEATURES: builds one module and the script that loads it.
 part() {
-  RUSTFLAGS="$flags" "$cargo" build --quiet --target "$target" --profile "$profile" -p fv-wasm --no-default-features --features "$2" "${build_std[@]}"
-  "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$parts/$1" "$out/$target/${profile/dev/debug}/fv_wasm.wasm"
+  RUSTFLAGS="$3" "$cargo" build --quiet --target "$target" --profile "$2" -p fv-wasm --no-default-features --features "$4" "${std[@]}"
+  "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$parts/$1" "$out/$target/${2/#dev/debug}/fv_wasm.wasm"
 }
-if [ "$profile" = dev ]; then
-  part whole whole
-  rm -rf "$parts/first" && cp -r "$parts/whole" "$parts/first"
+if [ -n "$debug" ]; then
+  # Both are the whole.
+  part whole dev "" whole
+  rm -rf "$parts/first"
+  cp -r "$parts/whole" "$parts/first"
 else
-  part first ""
-  part whole whole
+  part first wasm-first "$small" ""
+  part whole wasm "$little" whole
 fi
 
 cd web

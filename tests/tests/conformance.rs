@@ -318,7 +318,10 @@ fn call(vector: &Vector) -> Option<Value> {
         // The forecast is no part of a vector.
         options.insert("withoutForecast".into(), json!(true));
     }
-    let subject = json!({ "deployment": deployment, "workload": request, "settings": settings, "env": overrides.env });
+    let mut subject = json!({ "workload": request, "settings": settings, "env": overrides.env });
+    if let Some(deployment) = deployment {
+        subject["deployment"] = json!(deployment);
+    }
     Some(json!({ "vector": name, "function": function, "model": model, "hardware": hardware, "subject": subject, "options": options }))
 }
 
@@ -436,7 +439,11 @@ fn the_browser_is_answered_as_everybody_else() {
                 let pairs: Vec<Value> = errors.map(|error| json!([error["code"], error["message"]])).collect();
                 assert_eq!(serde_json::to_string(&pairs).expect("JSON"), *plain, "{name}");
             }
-            Some(plain) if !call["options"]["withoutForecast"].is_null() => assert_eq!(answer, *plain, "{name}"),
+            Some(plain) if !call["options"]["withoutForecast"].is_null() => {
+                let at = answer.bytes().zip(plain.bytes()).position(|(a, b)| a != b).unwrap_or(0);
+                let start = &answer[..answer.len().min(300)];
+                assert!(answer == *plain, "{name}: byte {at} of {} and {} differs: {start}", answer.len(), plain.len());
+            }
             _ => {}
         }
         // Some answers are long: a digest says whether every byte is the same.
