@@ -1,4 +1,4 @@
-import { use, type Glue } from "./api.js";
+import { use, type Glue } from "./engine.js";
 import { wrong } from "./errors.js";
 
 /** Where a module may come from. */

@@ -38,3 +38,12 @@ export interface Legal {
   /** Frames a second, where the model has a frame rate. */
   fps?: number;
 }
+
+/** The estimator's version. */
+export interface Version {
+  version: string;
+  /** Differs where another build may answer otherwise. */
+  sources: string;
+  /** Whether every family of models and every question is there. */
+  whole: boolean;
+}
