@@ -279,3 +279,51 @@ pub fn precision(fields: &mut Fields) -> Option<Precision> {
     const KNOWN: [Precision; 3] = [Precision::Int8, Precision::Fp8, Precision::Bf16];
     fields.known("precision", "int8, fp8 or bf16", |value| Precision::parse(value.as_str()?).filter(|known| KNOWN.contains(known)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(problems: Problems) -> Vec<(String, String)> {
+        problems.into_iter().map(|problem| (problem.field.unwrap_or_default(), problem.message)).collect()
+    }
+
+    #[test]
+    fn everything_that_is_wrong_with_a_subject_is_said_at_once() {
+        let text = r#"{"workload":{"hieght":480,"width":-3,"num_frames":80.5,"seconds":"5"},"env":{"A":1},"set":{}}"#;
+        let found = wrong(Subject::read(text).expect_err("wrong"));
+        let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["workload.width", "workload.num_frames", "workload.seconds", "workload.hieght", "env.A", "set"]);
+        assert!(found[3].1.ends_with("did you mean `height`?"), "{}", found[3].1);
+        assert_eq!(found[1].1, "workload.num_frames: found 80.5, allowed: a whole number from 0 to 4294967295");
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_as_any_number() {
+        let subject = Subject::read(r#"{"workload":{"height":480.0,"width":8.32e2,"guidance_scale":5}}"#).expect("sound");
+        assert_eq!((subject.request.height, subject.request.width, subject.request.guidance_scale), (Some(480), Some(832), Some(5.0)));
+        for text in ["4294967296", "-1", "1e300", "0.5", "null", "true", "[480]"] {
+            assert!(Subject::read(&format!(r#"{{"workload":{{"height":{text}}}}}"#)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_json_or_no_object_is_refused() {
+        for text in ["{", "[]", "1", "\"a\"", "null", "{\"a\":1}{", "\u{0}"] {
+            assert_eq!(Subject::read(text).expect_err("refused").len(), 1, "{text}");
+        }
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(wrong(Subject::read(&deep).expect_err("refused"))[0].0, "question");
+    }
+
+    #[test]
+    fn limits_have_units_and_bounds() {
+        let limits = Limits::read(r#"{"memoryBudgetGiB":4,"hostMemoryGb":64,"reserveGiB":0,"partitionId":" 1g.10gb "}"#).expect("sound");
+        assert_eq!(limits.asked.memory_budget_bytes, Some(4 << 30));
+        assert_eq!((limits.asked.host_gb, limits.asked.reserve_bytes), (Some(64.0), None));
+        assert_eq!(limits.asked.partition.as_deref(), Some("1g.10gb"));
+        let found = wrong(Limits::read(r#"{"memoryBudgetGiB":0,"reserveGiB":-1,"partition":"a"}"#).expect_err("wrong"));
+        let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["memoryBudgetGiB", "reserveGiB", "partition"]);
+    }
+}

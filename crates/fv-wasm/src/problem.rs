@@ -102,3 +102,34 @@ pub fn json(errors: Problems) -> String {
     let (code, field) = first.map_or((String::new(), None), |first| (first.code, first.field));
     serde_json::to_string(&Failure { error: All { code, message, field, errors } }).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_which_argument_it_is_about() {
+        for (code, message, field) in [
+            ("invalid-frames", "frames: found 80, allowed: 77 or 81", Some("workload.num_frames")),
+            ("invalid-frames", "frames 80: Wan takes 77 or 81", Some("workload.num_frames")),
+            ("invalid-value", "framesets: found 1", None),
+            ("invalid-capacity", "`memoryBudgetGiB` is -1 GiB; it must lie between 0.001 and 1000000", Some("memoryBudgetGiB")),
+            ("unknown-partition", "there is no partition `a`", Some("partitionId")),
+            ("unknown-key", "no setting is called \"a\"", Some("settings")),
+            ("too-large", "the request is too large", None),
+        ] {
+            assert_eq!(Problem::from(InputError::new(code, message)).field.as_deref(), field, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_names_the_first_and_holds_all() {
+        let twice = || InputError::new("invalid-value", "batch: found 0, allowed: from 1 to 1024");
+        let errors = all(vec![twice(), InputError::new("conflict", "both are given"), twice()]);
+        assert_eq!(errors.len(), 2, "said once");
+        assert_eq!(
+            json(errors),
+            r#"{"error":{"code":"invalid-value","message":"batch: found 0, allowed: from 1 to 1024\nboth are given","field":"workload.batch","errors":[{"code":"invalid-value","message":"batch: found 0, allowed: from 1 to 1024","field":"workload.batch"},{"code":"conflict","message":"both are given"}]}}"#
+        );
+    }
+}
