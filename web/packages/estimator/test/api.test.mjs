@@ -220,7 +220,7 @@ test("no question is a trap: thousands of random ones are answered or refused, a
   const WORK = ["height", "width", "num_frames", "seconds", "batch", "guidance_scale", "num_inference_steps", "text_tokens", "references"];
   const FUNCTIONS = [estimator.estimateMemory, estimator.estimateSummary, estimator.assessCapacity, estimator.matchEvidence, estimator.estimateGrid, estimator.planExecution, estimator.legal];
   let [answered, wrong] = [0, 0];
-  for (let at = 0; at < 3000; at += 1) {
+  for (let at = 0; at < 1200; at += 1) {
     const question = { ...plain, workload: { ...plain.workload } };
     for (let change = random(3); change >= 0; change -= 1) {
       if (random(2) === 0) question[NAMES[random(NAMES.length)]] = value();
