@@ -19,7 +19,6 @@ use crate::error::InputError;
 use crate::estimate::Workload;
 use crate::evidence::{EvidenceQuery, WantedRevisions, match_evidence};
 use crate::forecast::cost::Price;
-use crate::forecast::rates::Rates;
 use crate::place;
 use crate::question::Question;
 use crate::recommend::Candidate;
@@ -28,15 +27,12 @@ use crate::resolve::{Overrides, config_path, resolve, without_nulls};
 /// Prices by device.
 pub type Prices = BTreeMap<String, Price>;
 
-/// How long a workload takes with what the device offers, and what that costs where its price is known; `None` without a device. A
-/// partition's rates are not those of the whole device, and are not known.
+/// How long a workload takes with what the device offers, and what that costs where its price is known; `None` without a device.
 pub fn timed(question: &Question<'_>, workload: &Workload, budget: &Budget, prices: &Prices) -> Option<TimeForecast> {
     let device = question.device?;
-    let partition = question.asked.partition.as_deref();
-    let part = partition.map(|id| Rates { device: format!("{}, partition {id},", device.id), ..Rates::default() });
-    let rates = part.as_ref().unwrap_or(&device.rates);
-    let mut forecast = workload.forecast(budget, question.model, question.example, rates, question.rules);
-    let price = prices.get(&device.id).filter(|_| partition.is_none());
+    let mut forecast = workload.forecast(budget, question.model, question.example, question.rules);
+    // The price is that of the whole device.
+    let price = prices.get(&device.id).filter(|_| question.asked.partition.is_none());
     forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
     Some(forecast)
 }
@@ -80,7 +76,7 @@ pub fn query(question: &Question<'_>, workload: &Workload, revisions: WantedRevi
     // Environment variables are compared as such, and what follows from other settings needs no record.
     let written = |setting: &Setting| {
         // What a runtime without known settings is given is all that there is to compare.
-        let unresolved = matches!(settings.runtime, Runtime::FreeVideo | Runtime::FvRun).then(|| setting.key.clone());
+        let unresolved = (settings.runtime == Runtime::FreeVideo).then(|| setting.key.clone());
         let key = config_path(settings.runtime, &setting.key).or(unresolved)?;
         Some(Setting { key, value: setting.value.clone(), provenance: setting.provenance })
     };

@@ -12,13 +12,14 @@ use fv_estimate::place;
 use fv_estimate::question::Question;
 use fv_estimate::resolve::Overrides;
 use fv_estimate::resolve::legal::{MAX_SIDE, legal};
+use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model, RulesFile};
 use fv_spec::estimate::{Estimate, Summary};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::arguments::{Fields, Limits, Subject};
-use crate::problem::{Problems, all};
+use crate::problem::{Problem, Problems, all};
 use crate::session::{Handle, Key, Session};
 
 /// A deployment on a device, and what is asked of it.
@@ -33,7 +34,10 @@ impl Asking {
     /// Reads a question.
     pub(crate) fn new(session: &Session, model: Handle, device: Handle, subject: &str) -> Result<Self, Problems> {
         let (model, device, rules) = (session.model(model)?, session.device(device)?, session.rules()?);
-        Ok(Self { model, device, rules, subject: Subject::read(subject)? })
+        let mut subject = Subject::read(subject)?;
+        subject.add_own(&model);
+        within_this_part(&subject, &model)?;
+        Ok(Self { model, device, rules, subject })
     }
 
     pub(crate) fn example(&self) -> Result<&Example, Problems> {
@@ -52,6 +56,15 @@ impl Asking {
     pub(crate) fn question<'a>(&'a self, example: &'a Example, asked: &'a Asked, overrides: &'a Overrides) -> Question<'a> {
         Question { model: &self.model, example, rules: &self.rules, device: self.device.as_deref(), asked, overrides }
     }
+}
+
+/// That this build has the planner of a deployment: without it the answer would be that nothing is known.
+fn within_this_part(subject: &Subject, model: &Model) -> Result<(), Problems> {
+    if cfg!(feature = "whole") || subject.example(model)?.runtime != Runtime::FvRun {
+        return Ok(());
+    }
+    let message = "config: our own runtime's planner is not in this part of the estimator: load the whole";
+    Err(vec![Problem::new("not-in-this-part", "config", message)])
 }
 
 /// What the device offers to a workload, or everything that is wrong with either.

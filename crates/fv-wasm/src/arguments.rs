@@ -7,6 +7,8 @@ use fv_estimate::device::{gib_to_bytes, reserve_to_bytes};
 use fv_estimate::error::{nearest, quoted, readable};
 use fv_estimate::evidence::WantedRevisions;
 use fv_estimate::resolve::Overrides;
+use fv_estimate::resolve::fv_run::{DEPLOYMENT, deployment};
+use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Example, Model};
 use fv_spec::plan::Precision;
 use fv_spec::request::PartialRequest;
@@ -208,6 +210,14 @@ impl Subject {
         self.deployment.is_some() || self.example.is_some()
     }
 
+    /// Adds the deployment in our own runtime where it is asked for and the model has none.
+    pub fn add_own(&mut self, model: &Model) {
+        let asked = self.deployment.as_ref().is_some_and(|id| id.eq_ignore_ascii_case(DEPLOYMENT));
+        if asked && !model.examples.iter().any(|example| example.runtime == Runtime::FvRun) {
+            self.example = deployment(model);
+        }
+    }
+
     /// The deployment that is meant.
     ///
     /// # Errors
@@ -247,8 +257,7 @@ impl Limits {
             read(&format!("`{name}`"), value).map_err(|error| fields.problems.push(error.into())).ok()
         };
         let memory_budget_bytes = bytes("memoryBudgetGiB", gib_to_bytes);
-        // Leaving nothing to others is what happens without it, too.
-        let reserve_bytes = bytes("reserveGiB", reserve_to_bytes).filter(|bytes| *bytes > 0);
+        let reserve_bytes = bytes("reserveGiB", reserve_to_bytes);
         let asked = Asked {
             memory_budget_bytes,
             reserve_bytes,
@@ -320,7 +329,7 @@ mod tests {
     fn limits_have_units_and_bounds() {
         let limits = Limits::read(r#"{"memoryBudgetGiB":4,"hostMemoryGb":64,"reserveGiB":0,"partitionId":" 1g.10gb "}"#).expect("sound");
         assert_eq!(limits.asked.memory_budget_bytes, Some(4 << 30));
-        assert_eq!((limits.asked.host_gb, limits.asked.reserve_bytes), (Some(64.0), None));
+        assert_eq!((limits.asked.host_gb, limits.asked.reserve_bytes), (Some(64.0), Some(0)));
         assert_eq!(limits.asked.partition.as_deref(), Some("1g.10gb"));
         let found = wrong(Limits::read(r#"{"memoryBudgetGiB":0,"reserveGiB":-1,"partition":"a"}"#).expect_err("wrong"));
         let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();

@@ -252,7 +252,7 @@ impl Session {
                 seconds: request.seconds,
                 steps: request.num_inference_steps,
                 text_tokens: request.text_tokens.map(u64::from),
-                guidance: None,
+                guidance: request.guidance_scale,
             };
             let question = optimal::Question { request, machine, rates, reference: self.reference() };
             let planner = optimal::Planner::new(covered);
