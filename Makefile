@@ -4,7 +4,7 @@ CARGO ?= cargo
 FV := target/debug/fv-catalog
 FV_RUN := target/debug/fv-run
 
-.PHONY: run test docs bench deny fuzz
+.PHONY: run test docs web bench deny fuzz
 
 run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, plan MiniMax H3 for this machine, plan and execute a tiny model
 	$(CARGO) build --quiet -p fv-catalog -p fv-run
@@ -26,6 +26,9 @@ docs: ## rewrite generated schemas, compiled data and pages
 	$(FV) docs
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages --test plan_sizes
 
+web: ## the WebAssembly estimator, its npm package, and the pages that use it
+	web/build.sh
+
 bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog
 	$(CARGO) bench --quiet -p fv-estimate --bench estimate
@@ -33,6 +36,8 @@ bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-program
 	$(CARGO) bench --quiet -p fv-cli
 	tests/bench/run.sh
+	web/build.sh
+	npm run --silent bench --prefix web/packages/estimator
 
 deny: ## licences and sources of the dependencies
 	command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked cargo-deny

@@ -34,3 +34,9 @@ cargo test -p fv-catalog --features parquet --test parquet
 
 echo "== editors: real schema checkers on the authored files"
 tests/editor/check.sh
+
+echo "== the estimator for browsers and Node"
+cargo clippy --quiet -p fv-wasm --no-default-features -- -D warnings
+web/build.sh
+npm run --silent check --prefix web/packages/estimator
+npm test --silent --prefix web/packages/estimator

@@ -21,8 +21,10 @@ use fv_estimate::resolve::{Overrides, fv_run};
 use fv_estimate::sweep::{Axes, Plan, Range, Reuse};
 use fv_spec::compiled::{Example, Model};
 use fv_spec::request::PartialRequest;
+use fv_wasm::Session;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json, value::RawValue};
+use sha2::{Digest, Sha256};
 
 /// The vectors file.
 #[derive(Deserialize)]
@@ -82,6 +84,8 @@ struct Vector {
     device: Option<[f64; 2]>,
     asked: Asked,
     overrides: Overrides,
+    /// What of the device may be used, in the words of the browser's functions.
+    options: Map<String, Value>,
 }
 
 /// Every vector with each item of `items` put into it, or the vectors as they are when there is none.
@@ -131,22 +135,27 @@ fn vectors(group: &Group) -> Vec<Vector> {
     });
     all = product(all, &group.partition, |v, x| {
         v.asked.partition = Some(x.clone());
+        v.options.insert("partitionId".into(), json!(x));
         x.clone()
     });
     all = product(all, &group.allocation_gb, |v, x| {
         v.asked.allocation_gb = Some(*x);
+        v.options.insert("allocationMemoryGb".into(), json!(x));
         format!("allocation {x} GB")
     });
     all = product(all, &group.budget_gib, |v, x| {
         v.asked.memory_budget_bytes = Some(gib_to_bytes("budget", *x).expect("a size"));
+        v.options.insert("memoryBudgetGiB".into(), json!(x));
         format!("budget {x} GiB")
     });
     all = product(all, &group.host_gb, |v, x| {
         v.asked.host_gb = Some(*x);
+        v.options.insert("hostMemoryGb".into(), json!(x));
         format!("host {x} GB")
     });
     all = product(all, &group.reserve_gib, |v, x| {
         v.asked.reserve_bytes = Some(reserve_to_bytes("reserve", *x).expect("a size"));
+        v.options.insert("reserveGiB".into(), json!(x));
         format!("reserve {x} GiB")
     });
     all = product(all, &group.batch, |v, x| {
@@ -290,4 +299,169 @@ fn kept(vectors_file: &str, answers_file: &str, key: &str, least: usize) {
         }
     }
     assert_eq!(kept.len(), lines.len(), "{answers_file} holds vectors that are gone");
+}
+
+/// What the browser's functions are called with for a vector: `tests/conformance/calls.jsonl` has a line for each, which Node and
+/// Chromium answer with the WebAssembly build.
+fn call(vector: &Vector) -> Option<Value> {
+    let function = match vector.ask.as_deref() {
+        None => "estimate",
+        Some("sweep") => return None,
+        Some(other) => other,
+    };
+    let Vector { name, model, deployment, request, hardware, device, overrides, options, .. } = vector;
+    let settings: Map<String, Value> = overrides.set.iter().cloned().collect();
+    let hardware =
+        hardware.as_ref().map_or_else(|| json!({ "vramGiB": device.map(|d| d[0]), "ramGiB": device.map(|d| d[1]) }), |id| json!(id));
+    let mut options = options.clone();
+    if function == "estimate" {
+        // The forecast is no part of a vector.
+        options.insert("withoutForecast".into(), json!(true));
+    }
+    let mut subject = json!({ "workload": request, "settings": settings, "env": overrides.env });
+    if let Some(deployment) = deployment {
+        subject["deployment"] = json!(deployment);
+    }
+    Some(json!({ "vector": name, "function": function, "model": model, "hardware": hardware, "subject": subject, "options": options }))
+}
+
+/// Calls that no vector has: evidence, recommendations, comparisons, plans, summaries, grids.
+fn more_calls() -> Vec<Value> {
+    let call = |function: &str, model: &str, hardware: Value, workload: Value, options: Value| {
+        let vector = format!("{function}/{model}/{}", hardware.as_str().unwrap_or("list"));
+        json!({ "vector": vector, "function": function, "model": model, "hardware": hardware, "subject": { "workload": workload }, "options": options })
+    };
+    let mut calls = Vec::new();
+    for model in ["fastwan21", "wan21-t2v-14b", "minimax-h3", "hunyuanvideo"] {
+        for function in ["estimate", "estimateSummary", "assess", "match", "legal"] {
+            calls.push(call(function, model, json!("rtx-4090-24gb"), json!({}), json!({})));
+        }
+        calls.push(call("plan", model, json!("rtx-4090-24gb"), json!({}), json!({ "hostMemoryGb": 64 })));
+        let devices = json!(["rtx-4090-24gb", "h100-sxm-80gb", "m1-max-64gb"]);
+        for function in ["recommend", "compare"] {
+            calls.push(call(function, model, devices.clone(), json!({}), json!({ "hostMemoryGb": 64 })));
+        }
+        let sizes = json!([{ "height": 480, "width": 832 }, { "height": 720, "width": 1280 }]);
+        let axes = json!({ "sizes": sizes, "frames": [5, 33, 81, 82], "hostMemoryGb": 64 });
+        calls.push(call("estimateGrid", model, json!("rtx-4090-24gb"), json!({}), axes));
+        calls.push(call(
+            "estimateGrid",
+            model,
+            json!({ "vramGiB": 1 }),
+            json!({}),
+            json!({ "vramGiB": [8, 16, 24, 80], "ramGiB": [16, 64] }),
+        ));
+    }
+    calls.push(call(
+        "plan",
+        "minimax-h3",
+        json!({ "vramGiB": 2, "ramGiB": 4 }),
+        json!({}),
+        json!({ "memoryBudgetGiB": 2, "hostMemoryGb": 4 }),
+    ));
+    calls.push(call(
+        "estimate",
+        "fastwan21",
+        json!("rtx-4090-24gb"),
+        json!({ "hieght": 480, "frames": -1 }),
+        json!({ "memoryBudgetGib": 4 }),
+    ));
+    calls.push(call(
+        "estimate",
+        "fastwan21",
+        json!("rtx-4090-24gb"),
+        json!({ "height": 481, "num_frames": 80 }),
+        json!({ "memoryBudgetGiB": -4 }),
+    ));
+    calls
+}
+
+/// Answers a call as the browser's functions do.
+fn called(session: &mut Session, catalog: &Catalog, call: &Value) -> String {
+    let word = |name: &str| call[name].as_str().unwrap_or_default();
+    let json = |name: &str| call[name].to_string();
+    let model = session.read_model(&serde_json::to_string(&catalog.models[word("model")]).expect("JSON")).expect("a model");
+    let mut device = |hardware: &Value| {
+        let known = hardware.as_str().map(|id| catalog.device(id).unwrap_or_else(|| panic!("no device {id}")));
+        let text = known.map_or_else(|| hardware.to_string(), |device| serde_json::to_string(device).expect("JSON"));
+        session.read_device(&text).expect("a device")
+    };
+    let devices: Vec<u32> = match &call["hardware"] {
+        Value::Array(list) => list.iter().map(&mut device).collect(),
+        one => vec![device(one)],
+    };
+    let one = devices[0];
+    let answer = fv_wasm::call(session, word("function"), &[model], one, &devices, &json("subject"), &json("options"));
+    session.forget_model(model);
+    devices.into_iter().for_each(|device| session.forget_device(device));
+    answer
+}
+
+/// A line of `estimates.jsonl`, the estimate as it stands there.
+#[derive(Deserialize)]
+struct Kept<'a> {
+    vector: String,
+    #[serde(borrow)]
+    estimate: &'a RawValue,
+}
+
+/// The session that answers natively what the WebAssembly build is asked.
+fn session(catalog: &Catalog) -> Session {
+    let mut session = Session::default();
+    session.read_rules(&serde_json::to_string(&catalog.rules).expect("JSON")).expect("rules");
+    session.read_reference(&serde_json::to_string(catalog.device("h200-sxm-141gb").expect("there")).expect("JSON")).expect("a device");
+    session
+}
+
+#[test]
+fn the_browser_is_answered_as_everybody_else() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("conformance");
+    let catalog = Catalog::embedded().expect("the embedded catalog");
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).expect("there");
+    let text = read("estimates.jsonl");
+    let kept: BTreeMap<String, &str> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Kept<'_>>(line).expect("a vector"))
+        .map(|kept| (kept.vector, kept.estimate.get()))
+        .collect();
+    let files = ["vectors.toml", "answers.toml"].map(|file| toml::from_str::<Vectors>(&read(file)).expect("TOML"));
+    let of_vectors = files.iter().flat_map(|file| &file.group).flat_map(vectors).filter_map(|vector| call(&vector));
+    let mut session = session(&catalog);
+    let mut lines = Vec::new();
+    for mut call in of_vectors.chain(more_calls()) {
+        let answer = called(&mut session, &catalog, &call);
+        let name = call["vector"].as_str().expect("text").to_owned();
+        match kept.get(&name) {
+            // What is wrong has fields here, and is a list of codes and messages there.
+            Some(plain) if plain.starts_with('[') => {
+                let found: Value = serde_json::from_str(&answer).expect("JSON");
+                let errors = found["error"]["errors"].as_array().expect("errors").iter();
+                let pairs: Vec<Value> = errors.map(|error| json!([error["code"], error["message"]])).collect();
+                assert_eq!(serde_json::to_string(&pairs).expect("JSON"), *plain, "{name}");
+            }
+            Some(plain) if !call["options"]["withoutForecast"].is_null() => {
+                let at = answer.bytes().zip(plain.bytes()).position(|(a, b)| a != b).unwrap_or(0);
+                let start = &answer[..answer.len().min(300)];
+                assert!(answer == *plain, "{name}: byte {at} of {} and {} differs: {start}", answer.len(), plain.len());
+            }
+            _ => {}
+        }
+        // Some answers are long: a digest says whether every byte is the same.
+        call["answer"] = json!({ "bytes": answer.len(), "sha256": digest(&answer) });
+        lines.push(serde_json::to_string(&call).expect("JSON"));
+    }
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
+        std::fs::write(folder.join("calls.jsonl"), text).expect("written");
+        return;
+    }
+    let kept = read("calls.jsonl");
+    for (line, before) in lines.iter().zip(kept.lines()) {
+        assert_eq!(line, before, "UPDATE_CONFORMANCE=1 accepts it");
+    }
+    assert_eq!(lines.len(), kept.lines().count(), "calls.jsonl holds calls that are gone");
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }

@@ -13,7 +13,9 @@ use crate::modules::standalone::{Asked, Pass, Why};
 use crate::program::Program;
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
-use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi, wan};
+use crate::wan;
+#[cfg(feature = "all-families")]
+use crate::{cogvideox, hunyuan_video, ltx_video, minimax_h3, mochi};
 
 /// A request lowered: its program, and what it needs outside the device.
 #[derive(Debug)]
@@ -145,8 +147,13 @@ pub trait Family: Sync {
 }
 
 /// Every family with rules.
+#[cfg(feature = "all-families")]
 pub static FAMILIES: [&dyn Family; 6] =
     [&wan::Wan, &hunyuan_video::HunyuanVideo, &mochi::Mochi, &minimax_h3::MiniMaxH3, &ltx_video::LtxVideo, &cogvideox::CogVideoX];
+
+/// The family with rules that a first view has.
+#[cfg(not(feature = "all-families"))]
+pub static FAMILIES: [&dyn Family; 1] = [&wan::Wan];
 
 /// The family called `id`.
 pub fn find(id: &str) -> Option<&'static dyn Family> {

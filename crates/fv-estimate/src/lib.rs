@@ -5,6 +5,7 @@
 //! allocator ([`caching`]), and the timeline becomes a verdict on a device ([`device`], [`budget`], [`verdict`]). [`estimate`]
 //! puts them together.
 //!
+//! * [`answers`]: what the command line and the browser say alike.
 //! * [`storage`], [`pinned`]: bytes of stored weights and of page-locked copies.
 //! * [`coefficients`]: which fitted coefficients are read, and as what.
 //! * [`spread`]: how far measured peaks lie from derived ones.
@@ -24,6 +25,7 @@
 /// A digest of the source text of the rules: differs where another build may answer otherwise.
 pub const SOURCES: &str = env!("FV_ESTIMATE_SOURCES");
 
+pub mod answers;
 pub mod budget;
 pub mod caching;
 pub mod calibrate;

@@ -19,7 +19,6 @@ use fv_estimate::{
 use fv_spec::{
     authored::{DeviceKind, Runtime},
     compiled::{Device, Example, Model, RulesFile},
-    forecast::TimeForecast,
     request::PartialRequest,
 };
 use serde_json::Value;
@@ -307,20 +306,6 @@ impl PriceArgs {
         let prices = prices::read(&shown, &text, resolve, &known).map_err(|errors| Stop::Usage(errors.join("\nerror: ")))?;
         Ok(prices.into_iter().map(|price| (price.hardware.clone(), price)).collect())
     }
-}
-
-/// How long a workload takes with what a device offers, and what that costs where its price is known.
-pub(crate) fn timed(
-    (workload, budget): (&Workload, &Budget),
-    (model, example, rules): (&Model, &Example, &RulesFile),
-    device: &DeviceSpec,
-    partition: Option<&str>,
-    prices: &BTreeMap<String, Price>,
-) -> TimeForecast {
-    let mut forecast = workload.forecast(budget, model, example, rules);
-    let price = prices.get(&device.id).filter(|_| partition.is_none());
-    forecast.cost = price.zip(forecast.request).map(|(price, time)| price.cost(time, workload.settings.gpu_count, workload.request.batch));
-    forecast
 }
 
 /// The engine of a deployment.

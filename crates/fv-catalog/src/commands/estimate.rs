@@ -6,29 +6,27 @@ use clap::Args;
 use fv_catalog::output::Format;
 use fv_cli::terminal;
 use fv_estimate::{
+    answers::{self, Evaluation, Prices},
     device::DeviceSpec,
     error::InputError,
-    estimate::Workload,
-    evidence::{EvidenceQuery, WantedRevisions, assess as assess_evidence, match_evidence},
+    evidence::{WantedRevisions, assess as assess_evidence, match_evidence},
     heuristics::heuristics,
     largest::{Wanted, largest},
     place,
     question::Question,
-    recommend::{Candidate, recommend as sort},
+    recommend::recommend as sort,
     render::{self, Names, Text},
-    resolve::{config_path, resolve, without_nulls},
+    resolve::Overrides,
 };
 use fv_spec::{
     authored::Runtime,
     compiled::{Example, Model, RulesFile},
-    estimate::{Estimate, Explanation, Recommendations, Setting, VERSION, Verdict},
+    estimate::{Estimate, EvidenceMatch, Explanation, Recommendations, VERSION, Verdict},
     questions::PlaceChanges,
-    request::{PartialRequest, Request},
-    units::MAX_JSON_INTEGER,
+    request::Request,
 };
-use serde_json::Value;
 
-use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, needed, refused, timed};
+use super::ask::{Devices, Evaluated, Limits, On, Place, PriceArgs, Work, evaluate, is_unified, needed, refused};
 use crate::cli::{Context, Done, Stop};
 
 /// `estimate` and `explain`.
@@ -117,6 +115,7 @@ struct Asked {
     place: Place,
     evaluated: Evaluated,
     rules: RulesFile,
+    overrides: Overrides,
 }
 
 impl Asked {
@@ -131,7 +130,8 @@ impl Asked {
         let rules = store.rules()?;
         let evaluated = evaluate(&model, example, work, &place, &rules)?;
         let example = model.examples.iter().position(|other| other.id == example.id).unwrap_or_default();
-        Ok(Self { model, example, place, evaluated, rules })
+        let overrides = work.asks.overrides(place.device.as_ref().is_some_and(is_unified));
+        Ok(Self { model, example, place, evaluated, rules, overrides })
     }
 
     fn example(&self) -> &Example {
@@ -142,74 +142,29 @@ impl Asked {
         Names { model: &self.model.name, device: self.place.device.as_ref().map(|device| device.name.as_str()) }
     }
 
+    /// The workload on the device.
+    fn question(&self) -> Question<'_> {
+        let Self { model, place, rules, overrides, .. } = self;
+        Question { model, example: self.example(), rules, device: place.device.as_ref(), asked: &place.asked, overrides }
+    }
+
     fn estimate(&self) -> Result<Estimate, Stop> {
         let Evaluated { workload, budget } = &self.evaluated;
-        let mut estimate = workload.estimate(self.place.device.as_ref().map(|device| device.id.as_str()), budget);
-        bounded(&estimate)?;
-        if let Some(device) = &self.place.device {
-            let about = (&self.model, self.example(), &self.rules);
-            estimate.forecast = Some(timed((workload, budget), about, device, self.place.asked.partition.as_deref(), &BTreeMap::new()));
-        }
-        Ok(estimate)
+        let question = self.question();
+        answers::estimate(&question, workload, budget, &Prices::new()).map_err(|error| refused(vec![error]))
     }
 
-    /// What evidence is compared with.
-    fn query(&self, work: &Work, revisions: &Revisions) -> EvidenceQuery {
-        let device = self.place.device.as_ref().filter(|device| !device.custom);
-        let mut query = query(&self.model, self.example(), &self.evaluated.workload, work, revisions);
-        query.hardware = device.map(|device| device.id.clone());
-        query.partition.clone_from(&self.place.asked.partition);
-        query.allocation_gb = self.place.asked.allocation_gb;
-        query
+    /// Recorded runs, judged.
+    fn matches(&self, revisions: &Revisions) -> EvidenceMatch {
+        let query = answers::query(&self.question(), &self.evaluated.workload, revisions.wanted());
+        match_evidence(&query, &self.model.reference_runs)
     }
 }
 
-/// What evidence is compared with, apart from the device.
-fn query(model: &Model, example: &Example, workload: &Workload, work: &Work, revisions: &Revisions) -> EvidenceQuery {
-    let settings = &workload.settings;
-    let overrides = work.asks.overrides(false);
-    // Environment variables are compared as such, and what follows from other settings needs no record.
-    let written = |setting: &Setting| {
-        // What a runtime without known settings is given is all that there is to compare.
-        let unresolved = (settings.runtime == Runtime::FreeVideo).then(|| setting.key.clone());
-        let key = config_path(settings.runtime, &setting.key).or(unresolved)?;
-        Some(Setting { key, value: setting.value.clone(), provenance: setting.provenance })
-    };
-    let mut env = example.env.clone();
-    env.extend(overrides.env.into_iter().map(|(name, value)| (name, Value::String(value))));
-    let plain = resolve(model, example, &PartialRequest::default(), &fv_estimate::resolve::Overrides::default());
-    EvidenceQuery {
-        runtime: example.runtime,
-        deployment: example.id.clone(),
-        base_config: without_nulls(example.runtime, &example.base_config, &overrides.set),
-        settings: settings.reported.iter().filter_map(written).collect(),
-        env,
-        request: workload.request,
-        default_request: plain.ok().map(|(_, request)| request),
-        hardware: None,
-        partition: None,
-        allocation_gb: None,
-        gpu_count: settings.gpu_count,
-        revisions: WantedRevisions {
-            runtime: revisions.runtime_revision.clone(),
-            model: revisions.model_revision.clone(),
-            components: BTreeMap::new(),
-        },
-        synthetic_weights: false,
-        execution: None,
+impl Revisions {
+    fn wanted(&self) -> WantedRevisions {
+        WantedRevisions { runtime: self.runtime_revision.clone(), model: self.model_revision.clone(), components: BTreeMap::new() }
     }
-}
-
-/// Integers of an answer are read by programs that know 53 bits.
-fn bounded(estimate: &Estimate) -> Done {
-    let peaks = estimate.stages.iter().filter_map(|stage| stage.peak_bytes).map(|peaks| peaks.device.high.max(peaks.reserved.high));
-    let buffers = estimate.stages.iter().flat_map(|stage| &stage.buffers).map(|buffer| buffer.bytes);
-    let phases = estimate.stages.iter().flat_map(|stage| &stage.phases).map(|phase| phase.allocated_bytes);
-    let host = estimate.host.required_bytes;
-    if peaks.chain(buffers).chain(phases).chain(host).max() > Some(MAX_JSON_INTEGER) {
-        return Err(Stop::Usage("the request is too large: its sizes exceed 2^53 bytes".into()));
-    }
-    Ok(())
 }
 
 pub(crate) fn estimate(context: &mut Context, arguments: &EstimateArgs) -> Done {
@@ -236,7 +191,7 @@ pub(crate) fn explain(context: &mut Context, arguments: &EstimateArgs) -> Done {
 
 pub(crate) fn match_runs(context: &mut Context, arguments: &MatchArgs) -> Done {
     let asked = Asked::new(context, &arguments.work, &arguments.on)?;
-    let matches = match_evidence(&asked.query(&arguments.work, &arguments.revisions), &asked.model.reference_runs);
+    let matches = asked.matches(&arguments.revisions);
     match context.data_format()? {
         Format::Json => context.value(&matches),
         _ => context.text(&render::evidence(&matches, &asked.names(), &asked.example().id, terminal::width())),
@@ -246,7 +201,7 @@ pub(crate) fn match_runs(context: &mut Context, arguments: &MatchArgs) -> Done {
 pub(crate) fn assess(context: &mut Context, arguments: &AssessArgs) -> Done {
     let asked = Asked::new(context, &arguments.work, &arguments.on)?;
     let runs = &asked.model.reference_runs;
-    let matches = match_evidence(&asked.query(&arguments.work, &arguments.revisions), runs);
+    let matches = asked.matches(&arguments.revisions);
     let assessment = assess_evidence(asked.estimate()?, matches, runs);
     match context.data_format()? {
         Format::Json => context.value(&assessment)?,
@@ -280,8 +235,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
     let limits = arguments.limits.asked(&mut errors);
     // Limits are wrong or right for all devices alike, and without one.
     errors.extend(place::offer(None, &limits, Runtime::FvRun, &rules).err().into_iter().flatten());
-    let kinds: Vec<bool> =
-        [false, true].into_iter().filter(|unified| devices.iter().any(|device| is_unified(device) == *unified)).collect();
+    let overrides = work.asks.overrides(false);
     let mut candidates = Vec::new();
     let mut requests: Vec<(String, Request)> = Vec::new();
     let mut refusals = Vec::new();
@@ -289,7 +243,7 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
         if !one && work.example(model).is_err() {
             continue;
         }
-        let workloads = match workloads(context, model, work, &rules, &kinds, errors.clone()) {
+        let workloads = match workloads(context, model, work, &rules, &devices, errors.clone()) {
             Ok(workloads) => workloads,
             // What one model cannot be asked, another may.
             Err(Stop::Usage(message)) if !one && errors.is_empty() => {
@@ -298,36 +252,15 @@ pub(crate) fn recommend(context: &mut Context, arguments: &RecommendArgs) -> Don
             }
             Err(stop) => return Err(stop),
         };
-        for (example, unified, workload) in &workloads {
+        for evaluation in &workloads {
+            let Evaluation { example, workload, .. } = evaluation;
             if requests.last().is_none_or(|(id, _)| *id != example.id) {
                 requests.push((example.id.clone(), workload.request));
             }
-            let mut query = query(model, example, workload, work, &arguments.revisions);
-            for device in devices.iter().filter(|device| is_unified(device) == *unified) {
-                let whole = std::iter::once(None);
-                let parts = device.partitions.iter().filter(|_| arguments.partitions).map(|partition| Some(partition.id.as_str()));
-                for partition in whole.chain(parts) {
-                    let asked = fv_estimate::budget::Asked { partition: partition.map(str::to_owned), ..limits.clone() };
-                    let mut budget = place::offer(Some(device), &asked, example.runtime, &rules).map_err(refused)?;
-                    place::check_device(&mut budget, device, &workload.settings);
-                    let mut estimate = workload.estimate(Some(&device.id), &budget);
-                    estimate.forecast = Some(timed((workload, &budget), (model, example, &rules), device, partition, &prices));
-                    bounded(&estimate)?;
-                    query.hardware = Some(device.id.clone());
-                    query.partition = partition.map(str::to_owned);
-                    candidates.push(Candidate {
-                        model: (!one).then(|| model.id.clone()),
-                        hardware: device.id.clone(),
-                        partition: partition.map(str::to_owned),
-                        deployment: example.id.clone(),
-                        gpu_count: workload.settings.gpu_count,
-                        capacity_bytes: budget.capacity_bytes,
-                        evidence: match_evidence(&query, &model.reference_runs),
-                        estimate,
-                        runs: &model.reference_runs,
-                    });
-                }
-            }
+            let question = Question { model, example, rules: &rules, device: None, asked: &limits, overrides: &overrides };
+            let wanted = (arguments.partitions, !one);
+            let revisions = arguments.revisions.wanted();
+            candidates.extend(answers::candidates(&question, evaluation, &devices, wanted, &revisions, &prices).map_err(refused)?);
         }
     }
     if candidates.is_empty() {
@@ -406,47 +339,31 @@ fn changes_for(
     Ok(offered)
 }
 
-/// A deployment evaluated for devices that share their memory with the host, or for those that do not.
-type Evaluation<'a> = (&'a Example, bool, Workload);
-
-/// The deployments that were asked about, evaluated once for each kind of memory. One that cannot take the request or a
-/// setting is left out, as long as another can.
+/// The deployments that were asked about, evaluated. One that cannot take the request or a setting is left out, as long as another can.
 fn workloads<'a>(
     context: &mut Context,
     model: &'a Model,
     work: &Work,
     rules: &RulesFile,
-    kinds: &[bool],
+    devices: &[DeviceSpec],
     mut errors: Vec<InputError>,
 ) -> Result<Vec<Evaluation<'a>>, Stop> {
     let one = work.deployment.is_some() || work.runtime.is_some();
     let examples: Vec<&Example> = if one { vec![work.example(model)?] } else { model.examples.iter().collect() };
-    // Without a device, which is an error of its own, the request is looked at all the same.
-    let kinds = if kinds.is_empty() { &[false] } else { kinds };
-    let mut found: Vec<Evaluation<'a>> = Vec::new();
-    let mut refusals: Vec<(&Example, Vec<InputError>)> = Vec::new();
-    for example in examples {
-        for unified in kinds {
-            match Workload::evaluate(model, example, &work.asks.request(), &work.asks.overrides(*unified), rules, false) {
-                Ok(workload) => found.push((example, *unified, workload)),
-                Err(wrong) if refusals.last().is_some_and(|(last, known)| last.id == example.id && *known == wrong) => {}
-                Err(wrong) => refusals.push((example, wrong)),
+    let overrides = work.asks.overrides(false);
+    match answers::evaluations(model, &examples, &work.asks.request(), &overrides, rules, devices) {
+        Ok((found, left_out)) if errors.is_empty() => {
+            for (example, wrong) in left_out {
+                for error in wrong {
+                    writeln!(context.err, "note: {} is left out: {error}", example.id)?;
+                }
             }
+            return Ok(found);
         }
+        Ok((_, left_out)) => errors.extend(left_out.into_iter().flat_map(|(_, wrong)| wrong)),
+        Err(wrong) => errors.extend(wrong),
     }
-    // A runtime whose settings are not resolved takes every setting, and knows none.
-    let blind = |workload: &Workload| workload.unknown.iter().any(|reason| reason.code == "uncovered-runtime");
-    let refuse = found.is_empty() || !errors.is_empty() || (!refusals.is_empty() && found.iter().all(|(.., workload)| blind(workload)));
-    if refuse {
-        errors.extend(refusals.into_iter().flat_map(|(_, wrong)| wrong));
-        return Err(if errors.is_empty() { Stop::Usage(format!("{} has no deployment", model.id)) } else { refused(errors) });
-    }
-    for (example, wrong) in refusals {
-        for error in wrong {
-            writeln!(context.err, "note: {} is left out: {error}", example.id)?;
-        }
-    }
-    Ok(found)
+    Err(if errors.is_empty() { Stop::Usage(format!("{} has no deployment", model.id)) } else { refused(errors) })
 }
 
 impl Context {

@@ -6,7 +6,7 @@ use clap::Args;
 use fv_catalog::output::Format;
 use fv_cli::terminal;
 use fv_estimate::{
-    budget,
+    answers, budget,
     device::DeviceSpec,
     error::InputError,
     forecast::cost::Price,
@@ -20,13 +20,12 @@ use fv_spec::{
     authored::Runtime,
     compiled::{Example, Model, RulesFile},
     estimate::{VERSION, Verdict},
-    questions::{Compared, Comparison, Extent, LargestAnswer, Minimum, StageDevice},
-    units::MAX_JSON_INTEGER,
+    questions::{Compared, Comparison, Extent, LargestAnswer, Minimum},
 };
 use rayon::prelude::*;
 
 use super::ask::{
-    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, add_own, is_unified, model, needed, no_deployment, refused, timed,
+    Asks, Devices, Limits, On, Place, PriceArgs, RuntimeName, Work, add_own, is_unified, model, needed, no_deployment, refused,
 };
 use super::estimate::required;
 use crate::cli::{Context, Done, Stop};
@@ -187,9 +186,7 @@ pub(crate) fn minimum(context: &mut Context, arguments: &MinimumArgs) -> Done {
     let device = place.device.as_ref();
     let question = Question { model: &model, example, rules: &rules, device, asked: &place.asked, overrides: &overrides };
     let mut answer = find_minimum(&question, &work.asks.request()).map_err(refused)?;
-    if answer.fits_bytes.max(answer.host_bytes) > Some(MAX_JSON_INTEGER) {
-        return Err(Stop::Usage("the request is too large: its sizes exceed 2^53 bytes".into()));
-    }
+    answers::within(answer.fits_bytes.max(answer.host_bytes)).map_err(|error| refused(vec![error]))?;
     answer.notes.extend(work.choice(&model, example));
     let devices: Vec<DeviceSpec> = store.devices()?.iter().map(DeviceSpec::from).collect();
     let host = budget::Asked { host_gb: place.asked.host_gb, reserve_bytes: place.asked.reserve_bytes, ..budget::Asked::default() };
@@ -289,23 +286,7 @@ fn rows(
         let overrides = asks.overrides(is_unified(device));
         let question = Question { model, example, rules, device: Some(device), asked: limits, overrides: &overrides };
         let workload = question.evaluate(&asks.request(), false)?;
-        let budget = question.budget(&workload.settings)?;
-        let summary = workload.summary(&budget);
-        let estimate = workload.estimate(Some(&device.id), &budget);
-        found.push(Compared {
-            model: model.id.clone(),
-            deployment: example.id.clone(),
-            runtime: example.runtime.word().to_owned(),
-            hardware: device.id.clone(),
-            request: workload.request,
-            status: summary.status,
-            stages: summary.stages.iter().map(|stage| StageDevice { name: stage.name, device: stage.peak_bytes.device }).collect(),
-            budget_bytes: budget.budget_bytes,
-            margin_bytes: summary.margin_bytes,
-            host: estimate.host,
-            reasons: estimate.reasons,
-            time: timed((&workload, &budget), (model, example, rules), device, limits.partition.as_deref(), prices).summary(),
-        });
+        found.push(answers::compared(&question, &workload, prices)?);
     }
     Ok(found)
 }

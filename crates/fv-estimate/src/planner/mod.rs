@@ -1,6 +1,7 @@
 //! Planners: where everything is put and how it moves, by a policy, and why. Pure: the same question gives the same plan.
 //!
 //! * [`freevideo`]: the published adaptive policy for MiniMax H3. [`optimal`]: the fastest plan of our own runtime.
+//! * [`machine`]: what is planned for.
 //! * [`check`]: reading a plan, and what makes one inconsistent. [`explain`](mod@explain), [`diff`](mod@diff): one plan in words, two
 //!   compared. [`field`](mod@field): the field that a decision is about.
 
@@ -10,6 +11,7 @@ pub mod diff;
 pub mod explain;
 pub mod field;
 pub mod freevideo;
+pub mod machine;
 pub mod optimal;
 
 use fv_spec::plan::Plan;

@@ -46,6 +46,21 @@ impl Legal {
         self.first.saturating_add(place.saturating_mul(self.step))
     }
 
+    /// From one legal frame count to the next.
+    pub fn frame_step(&self) -> u32 {
+        self.step
+    }
+
+    /// What heights and widths are multiples of.
+    pub fn multiples(&self) -> [u32; 2] {
+        self.multiples
+    }
+
+    /// Height and width, where only one size is legal.
+    pub fn only_size(&self) -> Option<[u32; 2]> {
+        self.only
+    }
+
     /// The place of a legal frame count; of others, that of the next smaller.
     pub fn place_of_frames(&self, frames: u32) -> u32 {
         frames.saturating_sub(self.first) / self.step

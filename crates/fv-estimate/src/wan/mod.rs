@@ -61,6 +61,8 @@ impl Family for Wan {
         Some(model::Wan::read(model, example).and_then(|wan| lower(&wan, settings, request, details)))
     }
 
+    // Its planner is no part of a browser's first view.
+    #[cfg(feature = "all-families")]
     fn by_plan(
         &self,
         model: &Model,
