@@ -4,7 +4,7 @@ CARGO ?= cargo
 FV := target/debug/fv-catalog
 FV_RUN := target/debug/fv-run
 
-.PHONY: run test docs web bench deny fuzz
+.PHONY: run test docs web serve bench deny fuzz
 
 run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, plan MiniMax H3 for this machine, plan and execute a tiny model
 	$(CARGO) build --quiet -p fv-catalog -p fv-run
@@ -15,6 +15,8 @@ run: ## check the catalog, compile it, preview fastwan21, say whether it fits on
 	$(FV) estimate fastwan21 --hardware rtx-3060-12gb
 	$(FV_RUN) plan || { code=$$?; [ $$code -eq 4 ] || { [ $$code -eq 3 ] && $(FV_RUN) plan --hardware rtx-4090-24gb --ram-gib 32; }; }
 	$(FV_RUN) run --tiny dense --vram-kib 6500 --ram-kib 2600 --out target/tiny
+	@echo
+	@echo 'The same in a browser: `make serve`, then open http://127.0.0.1:8787/'
 
 test: ## everything that needs no GPU
 	tests/run.sh
@@ -26,8 +28,11 @@ docs: ## rewrite generated schemas, compiled data and pages
 	$(FV) docs
 	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages --test plan_sizes
 
-web: ## the WebAssembly estimator, its npm package, and the pages that use it
+web: ## the WebAssembly estimator, its npm package, and the calculator in web/apps/calculator/dist
 	web/build.sh
+
+serve: web ## the calculator at http://127.0.0.1:8787/, from the program itself
+	$(CARGO) run --quiet -p fv-catalog --features page -- serve
 
 bench: ## benchmarks with their peers; results in target/bench
 	$(CARGO) bench --quiet -p fv-catalog

@@ -36,7 +36,16 @@ echo "== editors: real schema checkers on the authored files"
 tests/editor/check.sh
 
 echo "== the estimator for browsers and Node"
+command -v chromium >/dev/null || $([ "$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq chromium >/dev/null
 cargo clippy --quiet -p fv-wasm --no-default-features -- -D warnings
 web/build.sh
 npm run --silent check --prefix web/packages/estimator
 npm test --silent --prefix web/packages/estimator
+
+echo "== the calculator"
+npm run --silent check --prefix web/apps/calculator
+npm test --silent --prefix web/apps/calculator
+cargo clippy --quiet -p fv-catalog --features page --all-targets -- -D warnings
+cargo test -p fv-catalog --features page --bin fv-catalog
+cargo build --quiet -p fv-catalog --features page
+FV_CATALOG_BIN=${CARGO_TARGET_DIR:-$PWD/target}/debug/fv-catalog npm run --silent test:browser --prefix web/apps/calculator

@@ -137,6 +137,8 @@ enum Command {
     Plan(fv_cli::plan::PlanArguments),
     /// Estimate every combination of models, devices, sizes and settings into a file
     Sweep(commands::sweep::SweepArgs),
+    /// Show the calculator in a browser, with this catalog
+    Serve(commands::serve::ServeArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -340,6 +342,7 @@ fn dispatch(cli: Cli, context: &mut Context) -> Done {
         Command::Compare(arguments) => commands::questions::compare(context, &arguments),
         Command::Plan(arguments) => commands::plan::plan(context, &arguments),
         Command::Sweep(arguments) => commands::sweep::sweep(context, &arguments),
+        Command::Serve(arguments) => commands::serve::serve(context, &arguments),
         Command::Completions { shell } => completions(context, shell),
     }
 }

@@ -13,4 +13,5 @@ pub(crate) mod inspect;
 pub(crate) mod lookup;
 pub(crate) mod plan;
 pub(crate) mod questions;
+pub(crate) mod serve;
 pub(crate) mod sweep;
