@@ -77,6 +77,14 @@ impl Modules {
     }
 }
 
+/// Compiles all kernels for a compute capability by the run-time compiler, or finds them in the cache. Needs no device.
+///
+/// # Errors
+/// When there is no compiler, or it refuses.
+pub fn compile_all(capability: (i32, i32)) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    FILES.iter().map(|(file, _)| Ok((*file, compiled(file, capability)?))).collect()
+}
+
 /// Machine code that this program carries. It runs on devices of the same major version and of the same minor or a newer one;
 /// that with an `a` on exactly its own.
 fn built_ahead(file: &str, (major, minor): (i32, i32)) -> Option<&'static [u8]> {
