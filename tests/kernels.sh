@@ -11,7 +11,7 @@ wheels=(
   nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
 )
 # What dynamic shared memory adds to, and what a block can have in all on compute capability 8.6, 8.9 and 12.0.
-most_static_shared=1024
+most_static_shared=4096
 
 sources=crates/fv-device/kernels
 out=target/kernels

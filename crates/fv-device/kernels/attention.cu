@@ -89,6 +89,28 @@ __device__ __forceinline__ void load_rows(u32 to, const Matrix& from, u32 head, 
   }
 }
 
+// Keys and values of a tile.
+template <bool SPARSE>
+__device__ __forceinline__ void load_tile(u32 to, const Attention& of, u32 head, const Rows& rows, const u32 (&whole)[KEYS / 8]) {
+  if constexpr (SPARSE) {
+    // In a tile that is all there, rows lie as they do in all such tiles: divisions are saved for those at the border.
+    if (rows.count == KEYS) {
+      const u32 piece = threadIdx.x % 16, first = (rows.frame * of.grid.height + rows.row) * of.grid.width + rows.column;
+      const bf16* k = reinterpret_cast<const bf16*>(of.k.data) + head * HEAD + piece * 8;
+      const bf16* v = reinterpret_cast<const bf16*>(of.v.data) + head * HEAD + piece * 8;
+#pragma unroll
+      for (u32 step = 0; step < KEYS / 8; ++step) {
+        const u32 at = step * 8 + threadIdx.x / 16, row = first + whole[step];
+        copy_async(to + swizzled(at, piece), k + row * of.k.pitch, true);
+        copy_async(to + TILE_BYTES + swizzled(at, piece), v + row * of.v.pitch, true);
+      }
+      return;
+    }
+  }
+  load_rows<KEYS, SPARSE>(to, of.k, head, rows, of.grid);
+  load_rows<KEYS, SPARSE>(to + TILE_BYTES, of.v, head, rows, of.grid);
+}
+
 // A block has BLOCKS * 64 queries of one head, a warp BLOCKS * 16 of them. Shared memory: queries, then twice keys and values.
 template <u32 BLOCKS, bool SPARSE>
 __device__ __forceinline__ void attend(const Attention& of) {
@@ -98,11 +120,16 @@ __device__ __forceinline__ void attend(const Attention& of) {
   const int* chosen = nullptr;
   Rows mine, next;
   u32 count;
+  // Of this thread's rows in a whole tile: how far they lie from its first one.
+  u32 whole[KEYS / 8];
   if constexpr (SPARSE) {
     mine = tile_rows(of.grid, of.tile, blockIdx.x);
     chosen = reinterpret_cast<const int*>(of.chosen.data) + place(of.chosen, u64(head) * gridDim.x + blockIdx.x, 0);
     count = of.chosen.columns;
     next = tile_rows(of.grid, of.tile, u32(chosen[0]));
+    const Rows all = {KEYS, 0, 0, 0, 0, of.tile.height, of.tile.width};
+#pragma unroll
+    for (u32 step = 0; step < KEYS / 8; ++step) whole[step] = row_of<true>(all, of.grid, step * 8 + threadIdx.x / 16);
   } else {
     mine.first = blockIdx.x * BLOCKS * 64;
     mine.count = min(BLOCKS * 64, of.q.rows - mine.first);
@@ -111,8 +138,7 @@ __device__ __forceinline__ void attend(const Attention& of) {
     next.count = min(KEYS, of.k.rows);
   }
   load_rows<BLOCKS * 64, SPARSE>(queries, of.q, head, mine, of.grid);
-  load_rows<KEYS, SPARSE>(tiles, of.k, head, next, of.grid);
-  load_rows<KEYS, SPARSE>(tiles + TILE_BYTES, of.v, head, next, of.grid);
+  load_tile<SPARSE>(tiles, of, head, next, whole);
   copies_issued();
 
   float sums[BLOCKS][HEAD / 8][4];
@@ -141,9 +167,7 @@ __device__ __forceinline__ void attend(const Attention& of) {
         next.first = (tile + 1) * KEYS;
         next.count = min(KEYS, of.k.rows - next.first);
       }
-      const u32 to = tiles + ((tile + 1) & 1) * 2 * TILE_BYTES;
-      load_rows<KEYS, SPARSE>(to, of.k, head, next, of.grid);
-      load_rows<KEYS, SPARSE>(to + TILE_BYTES, of.v, head, next, of.grid);
+      load_tile<SPARSE>(tiles + ((tile + 1) & 1) * 2 * TILE_BYTES, of, head, next, whole);
       copies_issued();
     }
 
@@ -267,7 +291,8 @@ __device__ __forceinline__ void attend(const Attention& of) {
 }
 
 extern "C" __global__ void __launch_bounds__(LANES) attention(const __grid_constant__ Attention of) { attend<2, false>(of); }
-extern "C" __global__ void __launch_bounds__(LANES) tile_attention(const __grid_constant__ Attention of) { attend<1, true>(of); }
+// Two blocks fit into the shared memory of the largest multiprocessors: the compiler may use the registers that this leaves.
+extern "C" __global__ void __launch_bounds__(LANES, 2) tile_attention(const __grid_constant__ Attention of) { attend<1, true>(of); }
 
 // One query of one head, a warp's work: a key a lane, then a feature a lane.
 struct Running {

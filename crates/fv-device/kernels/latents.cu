@@ -50,16 +50,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_consta
     return;
   }
   // States: the last prediction of the clean latent, the one before, the last sample.
-  float last = 0.0f, before = 0.0f, corrected = x;
+  const float last = load(of.last, row, column);
+  float corrected = x;
   if (of.corrects) {
-    last = load(of.last, row, column);
-    before = load(of.before, row, column);
-    const float earlier = load(of.earlier, row, column);
+    const float before = load(of.before, row, column), earlier = load(of.earlier, row, column);
     corrected = term(term(term(term(0.0f, of.corrector[0], earlier), of.corrector[1], last), of.corrector[2], before), of.corrector[3], clean);
   }
   const float next = term(term(term(0.0f, of.predictor[0], corrected), of.predictor[1], clean), of.predictor[2], last);
   store(of.target, row, column, next);
   store(of.last, row, column, clean);
-  store(of.before, row, column, last);
+  store(of.before, row, column, of.corrects ? last : 0.0f);
   store(of.earlier, row, column, corrected);
 }

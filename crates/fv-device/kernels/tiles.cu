@@ -54,38 +54,52 @@ __device__ __forceinline__ u32 falling(float value) {
   return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
 }
 
-__device__ __forceinline__ float risen(u32 key) { return __uint_as_float(key & 0x80000000u ? key : ~key & 0x7FFFFFFFu); }
-
 // A block for each tile and head: scores of all tiles, their softmax over values, and the best tiles first, of equal ones the
-// earlier. Shared memory: a key for each tile, in a number of them that is a power of two.
+// earlier. Operands are floats. Shared memory: a key for each tile, in a number of them that is a power of two, then a weight for
+// each.
 extern "C" __global__ void __launch_bounds__(THREADS) tile_scores(const __grid_constant__ TileScores of) {
   extern __shared__ u64 keys[];
-  __shared__ float shared[THREADS / 32];
+  __shared__ float shared[THREADS / 32], query[256], halves[256];
+  float* weights = reinterpret_cast<float*>(keys + of.places);
   const u32 tile = blockIdx.x, head = blockIdx.y, tiles = of.q.rows, first = head * of.head_dim;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (threadIdx.x < of.head_dim) query[threadIdx.x] = reinterpret_cast<const float*>(of.q.data)[place(of.q, tile, first + threadIdx.x)];
+  __syncthreads();
+  const float* k = reinterpret_cast<const float*>(of.k.data) + first;
+  float largest = -INFINITE;
   for (u32 other = warp; other < tiles; other += THREADS / 32) {
     float sum = 0.0f;
-    for (u32 k = lane; k < of.head_dim; k += 32) sum += load(of.q, tile, first + k) * load(of.k, other, first + k);
+    for (u32 feature = lane; feature < of.head_dim; feature += 32) sum += query[feature] * k[other * of.k.pitch + feature];
     sum = warp_sum(sum) * of.scale;
-    if (lane == 0) keys[other] = u64(falling(sum)) << 32 | other;
+    largest = fmaxf(largest, sum);
+    if (lane == 0) {
+      keys[other] = u64(falling(sum)) << 32 | other;
+      weights[other] = sum;
+    }
   }
   for (u32 at = tiles + threadIdx.x; at < of.places; at += THREADS) keys[at] = ~u64(0);
-  __syncthreads();
-
-  float largest = -INFINITE;
-  for (u32 other = threadIdx.x; other < tiles; other += THREADS) largest = fmaxf(largest, risen(u32(keys[other] >> 32)));
-  largest = warp_max(largest);
   if (lane == 0) shared[warp] = largest;
   __syncthreads();
 #pragma unroll
   for (u32 other = 0; other < THREADS / 32; ++other) largest = fmaxf(largest, shared[other]);
   float total = 0.0f;
-  for (u32 other = threadIdx.x; other < tiles; other += THREADS) total += expf(risen(u32(keys[other] >> 32)) - largest);
+  for (u32 other = threadIdx.x; other < tiles; other += THREADS) {
+    weights[other] = expf(weights[other] - largest);
+    total += weights[other];
+  }
   total = block_sum(total, shared);
-  for (u32 feature = threadIdx.x; feature < of.head_dim; feature += THREADS) {
-    float sum = 0.0f;
-    for (u32 other = 0; other < tiles; ++other) sum += expf(risen(u32(keys[other] >> 32)) - largest) * load(of.v, other, first + feature);
-    store(of.outputs, tile, first + feature, sum / total);
+
+  // A feature a thread; heads of 128 or fewer have two threads for each, which take turns.
+  const float* v = reinterpret_cast<const float*>(of.v.data) + first;
+  const u32 threads = of.head_dim > THREADS / 2 ? 1 : 2, feature = threadIdx.x / threads, part = threadIdx.x % threads;
+  float sum = 0.0f;
+  if (feature < of.head_dim) {
+    for (u32 other = part; other < tiles; other += threads) sum += weights[other] * v[other * of.v.pitch + feature];
+  }
+  if (feature < of.head_dim && part == 1) halves[feature] = sum;
+  __syncthreads();
+  if (feature < of.head_dim && part == 0) {
+    store(of.outputs, tile, first + feature, (threads == 2 ? sum + halves[feature] : sum) / total);
   }
 
   // Bitonic sort.

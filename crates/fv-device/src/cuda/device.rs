@@ -212,11 +212,14 @@ impl Device {
         Ok(self.products.get_or_init(|| made))
     }
 
-    /// Loads the library of products and reserves its memory: what is used later costs no memory then.
+    /// Loads all kernels and the library of products with its memory: what is used later costs no memory then, but for what the
+    /// library loads when it first uses an algorithm.
     ///
     /// # Errors
-    /// When the library is missing.
+    /// When the library is missing, or kernels cannot be had.
     pub fn prepare(&self) -> Result<(), Error> {
+        asked(|| "the context".to_owned(), self.context.bind_to_thread())?;
+        self.modules.load()?;
         self.products().map(|_| ())
     }
 

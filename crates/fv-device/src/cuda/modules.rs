@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, sys as driver};
 use cudarc::nvrtc::{Ptx, result, sys};
 use sha2::{Digest, Sha256};
 
@@ -32,7 +32,7 @@ const FILES: [(&str, &str); 7] = [
 ];
 
 /// What the run-time compiler is told, beside the architecture.
-const OPTIONS: [&str; 2] = ["--std=c++17", "--default-device"];
+const OPTIONS: [&str; 1] = ["--std=c++17"];
 
 /// Kernels of one device, loaded when they are first needed.
 pub struct Modules {
@@ -61,6 +61,20 @@ impl Modules {
         let function = asked(|| format!("kernel {name}"), self.module(file)?.load_function(name))?;
         self.functions.borrow_mut().insert(name, function.clone());
         Ok(function)
+    }
+
+    /// Loads all kernels: what the driver loads later, at a first launch, takes device memory then.
+    pub(super) fn load(&self) -> Result<(), Error> {
+        for (file, text) in FILES {
+            for name in names(text) {
+                let function = self.function(file, name)?;
+                // SAFETY: the function is alive.
+                #[expect(unsafe_code, reason = "the driver takes a handle")]
+                let answer = unsafe { driver::cuFuncLoad(function.cu_function()) };
+                asked(|| format!("loading kernel {name}"), answer.result())?;
+            }
+        }
+        Ok(())
     }
 
     fn module(&self, file: &'static str) -> Result<Arc<CudaModule>, Error> {
@@ -94,8 +108,15 @@ fn built_ahead(file: &str, (major, minor): (i32, i32)) -> Option<&'static [u8]> 
         let (of_major, of_minor) = (number / 10, number % 10);
         (of_major == major && if exact { of_minor == minor } else { of_minor <= minor }).then_some((exact, of_minor))
     };
-    let found = BUILT_AHEAD.iter().filter(|(name, ..)| *name == file).filter_map(|(_, architecture, image)| Some((fits(architecture)?, *image)));
+    let found =
+        BUILT_AHEAD.iter().filter(|(name, ..)| *name == file).filter_map(|(_, architecture, image)| Some((fits(architecture)?, *image)));
     found.max_by_key(|(rank, _)| *rank).map(|(_, image)| image)
+}
+
+/// The names of kernels in a file.
+fn names(text: &'static str) -> impl Iterator<Item = &'static str> {
+    let declared = text.lines().filter(|line| line.starts_with("extern \"C\" __global__"));
+    declared.filter_map(|line| line.split_once("(const __grid_constant__")?.0.rsplit(' ').next())
 }
 
 /// The whole text of a file, headers in it.
@@ -210,9 +231,19 @@ mod tests {
     }
 
     #[test]
+    fn kernels_are_found_by_name() {
+        let found: Vec<&str> = FILES.iter().flat_map(|(_, text)| names(text)).collect();
+        let declared: usize = FILES.iter().map(|(_, text)| text.matches("__global__").count()).sum();
+        assert_eq!(found.len(), declared, "{found:?}");
+        assert!(found.contains(&"attention") && found.contains(&"pointwise_eight"), "{found:?}");
+        assert!(found.iter().all(|name| name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')), "{found:?}");
+    }
+
+    #[test]
     fn all_files_are_compiled() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
-        let names = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
+        let names =
+            fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
         let mut names: Vec<String> = names.filter_map(|name| Some(name.strip_suffix(".cu")?.to_owned())).collect();
         names.sort();
         assert_eq!(names, FILES.map(|(name, _)| name));

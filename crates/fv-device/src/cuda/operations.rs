@@ -6,8 +6,8 @@ use fv_spec::program::kernel::{Function, Grid as Extents};
 use fv_spec::program::{Element, Kernel, View};
 
 use super::arguments::{
-    Attention, Dequantise, GatedAdd, Grid, LayerNorm, Matrix, Patches, Pointwise, Product, RelativeBias, RmsNorm, Rotate, RotaryTable, Sample,
-    TileAdd, TileMeans, TileScores, TimestepFeatures, function,
+    Attention, Dequantise, GatedAdd, Grid, LayerNorm, Matrix, Patches, Pointwise, Product, RelativeBias, RmsNorm, RotaryTable, Rotate,
+    Sample, TileAdd, TileMeans, TileScores, TimestepFeatures, function,
 };
 use super::device::{Device, Operand};
 use super::products::Products;
@@ -435,8 +435,10 @@ impl Call<'_> {
         let fits = chosen.rows == heads * q.rows && u64::from(chosen.columns) == keep && keep <= u64::from(q.rows);
         self.need(fits && is(&chosen, Element::I32), "of these extents")?;
         let places = q.rows.max(2).next_power_of_two();
-        let shared_bytes = places.saturating_mul(8);
-        self.need(shared_bytes < MOST_SHARED_BYTES, "of so many tiles")?;
+        let shared_bytes = places.saturating_mul(12);
+        // Beside it, the kernel has 2,080 bytes of its own.
+        self.need(shared_bytes <= MOST_SHARED_BYTES - 2080, "of so many tiles")?;
+        self.need([&q, &k, &v].into_iter().all(|means| is(means, Element::F32)), "but for f32")?;
         let blocks = Blocks { grid: (q.rows, heads, 1), threads: THREADS, shared_bytes };
         let head_dim = self.small(head_dim)?;
         let arguments = TileScores { q, k, v, outputs, chosen, head_dim, places, scale: narrow(scale), reserved: 0 };
@@ -446,7 +448,8 @@ impl Call<'_> {
     fn tile_attention(&self, grid: Extents, tile: Extents, head_dim: u64, scale: f64) -> Result<(), Error> {
         self.count(4, 1)?;
         let q = self.read(0)?;
-        let (k, v, target) = (self.read_as(1, q.rows, q.columns)?, self.read_as(2, q.rows, q.columns)?, self.write_as(0, q.rows, q.columns)?);
+        let (k, v, target) =
+            (self.read_as(1, q.rows, q.columns)?, self.read_as(2, q.rows, q.columns)?, self.write_as(0, q.rows, q.columns)?);
         let heads = self.heads(q.columns, head_dim)?;
         let (tokens, within, tiles) = self.tiling(grid, tile)?;
         let chosen = self.read(3)?;
@@ -563,7 +566,17 @@ impl Call<'_> {
                 let [last, before, earlier] = states;
                 let corrects = u32::from(corrector.is_some());
                 let corrector = corrector.unwrap_or([0.0; 4]).map(narrow);
-                Sample { kind: 2, last, before, earlier, corrects, sigma: narrow(sigma), corrector, predictor: predictor.map(narrow), ..none }
+                Sample {
+                    kind: 2,
+                    last,
+                    before,
+                    earlier,
+                    corrects,
+                    sigma: narrow(sigma),
+                    corrector,
+                    predictor: predictor.map(narrow),
+                    ..none
+                }
             }
         };
         self.start("latents", "sample", &Blocks::of(u64::from(target.rows) * u64::from(target.columns)), &arguments)

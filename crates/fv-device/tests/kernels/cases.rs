@@ -85,7 +85,9 @@ pub(crate) fn all() -> Vec<Case> {
 
 fn products() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (rows, inputs, outputs) in [(512, 1536, 1536), (300, 1536, 8960), (77, 8960, 1536), (1000, 64, 1536), (333, 1536, 64), (512, 4096, 1536)] {
+    for (rows, inputs, outputs) in
+        [(512, 1536, 1536), (300, 1536, 8960), (77, 8960, 1536), (1000, 64, 1536), (333, 1536, 64), (512, 4096, 1536)]
+    {
         for (bias, function) in [(true, Function::Identity), (true, Function::GeluTanh), (false, Function::Identity)] {
             let name = format!("product {rows} x {inputs} x {outputs}, bias {bias}, {}", function.word());
             let of = case(name, Kernel::Product { bias, function }, ROUNDED).reads(Bf16, rows, inputs).reads(Bf16, outputs, inputs);
@@ -219,7 +221,11 @@ fn latents() -> Vec<Case> {
         case("patches from the tenth on", Kernel::Patches { latent, patch, first_row: 10 }, ROUNDED)
             .reads(F32, 16, latent.len())
             .writes(Bf16, 20, 64),
-        case("patches as a latent", Kernel::Unpatch { latent, patch, first_row: 0 }, 0.0).reads(Bf16, rows, 64).writes(F32, 16, latent.len()),
+        case("patches as a latent", Kernel::Unpatch { latent, patch, first_row: 0 }, 0.0).reads(Bf16, rows, 64).writes(
+            F32,
+            16,
+            latent.len(),
+        ),
     ]
 }
 
@@ -265,7 +271,9 @@ pub(crate) type Split = (String, Vec<Case>);
 /// Operations, and operations that together must give the same bits.
 pub(crate) fn splits() -> Vec<(Case, Vec<Split>)> {
     let mut all = Vec::new();
-    for (inputs, outputs, function) in [(1536, 1536, Function::Identity), (1536, 8960, Function::GeluTanh), (8960, 1536, Function::Identity)] {
+    for (inputs, outputs, function) in
+        [(1536, 1536, Function::Identity), (1536, 8960, Function::GeluTanh), (8960, 1536, Function::Identity)]
+    {
         let kernel = Kernel::Product { bias: true, function };
         let whole = case(format!("product of {inputs} x {outputs}"), kernel, 0.0).reads(Bf16, 5000, inputs).reads(Bf16, outputs, inputs);
         let whole = whole.reads(Bf16, 1, outputs).writes(Bf16, 5000, outputs).spread(0.2);

@@ -41,7 +41,8 @@ impl Numbers {
     /// Different numbers below `end` in random order.
     fn choice(&mut self, end: u64, count: u64) -> Vec<f64> {
         let mut all: Vec<u64> = (0..end).collect();
-        (0..usize::try_from(count).expect("few")).for_each(|at| all.swap(at, at + usize::try_from(self.below(end - at as u64)).expect("few")));
+        (0..usize::try_from(count).expect("few"))
+            .for_each(|at| all.swap(at, at + usize::try_from(self.below(end - at as u64)).expect("few")));
         all.iter().take(usize::try_from(count).expect("few")).map(|number| *number as f64).collect()
     }
 }
@@ -152,7 +153,13 @@ impl<'a> Machine<'a> {
         let bytes: Vec<Vec<u8>> = (0..self.operands.len()).map(wide).collect();
         let operand = |view: &View| {
             let columns = index(view.columns);
-            reference::Operand { bytes: &bytes[view.buffer as usize], element: Element::F64, rows: index(view.rows), columns, pitch: columns }
+            reference::Operand {
+                bytes: &bytes[view.buffer as usize],
+                element: Element::F64,
+                rows: index(view.rows),
+                columns,
+                pitch: columns,
+            }
         };
         let operands = |views: &[View]| views.iter().map(operand).collect::<Vec<_>>();
         let (reads, writes) = (operands(&self.case.reads), operands(&self.case.writes));

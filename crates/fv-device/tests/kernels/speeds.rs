@@ -57,7 +57,12 @@ fn cases() -> Vec<(Case, f64)> {
         (chosen, none),
         (of("means of tiles", Kernel::TileMeans { grid: GRID, tile: TILE }, &[rows], Some((F32, tiles, HIDDEN))), none),
         (
-            of("layer norm", Kernel::LayerNorm { epsilon: 1e-6, affine: false, modulated: true }, &[rows, (F32, 1, HIDDEN), (F32, 1, HIDDEN)], Some(rows)),
+            of(
+                "layer norm",
+                Kernel::LayerNorm { epsilon: 1e-6, affine: false, modulated: true },
+                &[rows, (F32, 1, HIDDEN), (F32, 1, HIDDEN)],
+                Some(rows),
+            ),
             none,
         ),
         (of("RMS norm", Kernel::RmsNorm { epsilon: 1e-6 }, &[rows, (Bf16, 1, HIDDEN)], None), none),
@@ -65,7 +70,15 @@ fn cases() -> Vec<(Case, f64)> {
         (of("gated add", Kernel::GatedAdd, &[rows, rows, (F32, 1, HIDDEN)], None), none),
         (of("add", Kernel::Add, &[rows, rows], None), none),
         (of("dequantise", Kernel::Dequantise, &[(Element::Fp8, FFN, HIDDEN), (F32, 1, FFN)], Some((Bf16, FFN, HIDDEN))), none),
-        (of("product of the timestep", Kernel::Product { bias: true, function: Function::Silu }, &[(F32, 1, HIDDEN), (Bf16, 6 * HIDDEN, HIDDEN), (Bf16, 1, 6 * HIDDEN)], Some((F32, 1, 6 * HIDDEN))), none),
+        (
+            of(
+                "product of the timestep",
+                Kernel::Product { bias: true, function: Function::Silu },
+                &[(F32, 1, HIDDEN), (Bf16, 6 * HIDDEN, HIDDEN), (Bf16, 1, 6 * HIDDEN)],
+                Some((F32, 1, 6 * HIDDEN)),
+            ),
+            none,
+        ),
     ]
 }
 

@@ -116,7 +116,8 @@ fn planned_run(context: &mut Context, path: &Path, arguments: &RunArgs) -> Done 
     match arguments.backend {
         Backend::Cuda => device::run(context, path, &lowered, &arguments.device),
         Backend::Cpu => {
-            let message = "models of the catalog are too large for the processor: use --backend cuda or sim, or --tiny for a model that is not";
+            let message =
+                "models of the catalog are too large for the processor: use --backend cuda or sim, or --tiny for a model that is not";
             Err(Stop::Usage(format!("{}: {message}", path.display())))
         }
         Backend::Sim => {

@@ -4,12 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
     str::FromStr,
 };
 
 use clap::{Args, ValueEnum};
-use fv_cli::plan::Lowered;
+use fv_cli::{plan::Lowered, write};
 use fv_device::cuda::{Device, Error};
 use fv_run::execute::{
     World,
@@ -18,7 +18,8 @@ use fv_run::execute::{
     outputs::{Kept, Values},
     weights::Synthetic,
 };
-use fv_spec::program::{StageName, kernel::Output};
+use fv_spec::program::{Element, StageName, kernel::Output};
+use safetensors::{Dtype, tensor::TensorView};
 use sha2::{Digest, Sha256};
 
 use crate::cli::{Context, Done, Stop};
@@ -36,6 +37,9 @@ pub(super) struct DeviceArguments {
     /// The number of the device
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "tiny")]
     device: u32,
+    /// Write the latent to this file, as safetensors with one tensor `latent`
+    #[arg(long, value_name = "FILE", conflicts_with = "tiny")]
+    latent: Option<PathBuf>,
     /// Also say how long operations of each kind took
     #[arg(long, conflicts_with = "tiny")]
     profile: bool,
@@ -81,6 +85,9 @@ pub(super) fn run(context: &mut Context, path: &Path, lowered: &Lowered, argumen
     let report = cuda::execute(&lowered.program, &device, &mut world, &options, &mut |_| {});
     let report = report.map_err(|failure| Stop::Usage(failure.to_string()))?;
     let latent = outputs.values.get(&(Output::Latent, 0));
+    if let (Some(file), Some(latent)) = (&arguments.latent, latent) {
+        keep(file, latent).map_err(|why| Stop::Usage(format!("{}: {why}", file.display())))?;
+    }
     Ok(context.out.write_all(told(&report, device.name(), latent).as_bytes())?)
 }
 
@@ -95,13 +102,28 @@ fn no_device(error: Error) -> Stop {
     }
 }
 
+/// Writes a latent beside its place and moves it there.
+fn keep(file: &Path, latent: &Values) -> Result<(), String> {
+    let kind = match latent.element {
+        Element::F32 => Dtype::F32,
+        Element::F64 => Dtype::F64,
+        Element::Bf16 => Dtype::BF16,
+        _ => return Err(format!("a latent of {} is no tensor", latent.element.word())),
+    };
+    let side = |extent: u64| usize::try_from(extent).unwrap_or(usize::MAX);
+    let shape = vec![side(latent.rows), side(latent.columns)];
+    let view = TensorView::new(kind, shape, &latent.bytes).map_err(|error| error.to_string())?;
+    let bytes = safetensors::serialize([("latent", view)], None).map_err(|error| error.to_string())?;
+    write::replace_by(file, |file| file.write_all(&bytes)).map_err(|error: std::io::Error| error.to_string())
+}
+
 /// What was measured, for people.
 fn told(report: &Report, device: &str, latent: Option<&Values>) -> String {
     let mut text = format!("executed {} operations on {device} in {:.3} s\n\n", report.operations, report.wall.as_secs_f64());
-    let _ = writeln!(text, "{:<12}{:<28}{:>12}{:>14}", "stage", "segment", "repetition", "ms");
+    let _ = writeln!(text, "{:<12}{:<28}{:>12}{:>14}{:>18}", "stage", "segment", "repetition", "ms", "bytes in use");
     for timed in &report.segments {
         let (stage, name) = (timed.stage.word(), &timed.segment);
-        let _ = writeln!(text, "{stage:<12}{name:<28}{:>12}{:>14.3}", timed.repetition, timed.milliseconds);
+        let _ = writeln!(text, "{stage:<12}{name:<28}{:>12}{:>14.3}{:>18}", timed.repetition, timed.milliseconds, timed.used_bytes);
     }
     let [before, reserved, after] = report.used_bytes;
     let _ = writeln!(text, "\n{:<52}{:>18}", "arena on the device, bytes", report.device_bytes);
@@ -119,7 +141,12 @@ fn told(report: &Report, device: &str, latent: Option<&Values>) -> String {
         let digest: String = Sha256::digest(&latent.bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         let numbers = latent.numbers();
         let squares: f64 = numbers.iter().map(|number| number * number).sum();
-        let _ = writeln!(text, "\nlatent: {} numbers, root of their mean square {:.6}, SHA-256 {digest}", numbers.len(), (squares / as_number(numbers.len())).sqrt());
+        let _ = writeln!(
+            text,
+            "\nlatent: {} numbers, root of their mean square {:.6}, SHA-256 {digest}",
+            numbers.len(),
+            (squares / as_number(numbers.len())).sqrt()
+        );
     }
     let _ = writeln!(text, "\nThis was one stage on random weights and made-up inputs ({}): no generation.", report.made_up.join(", "));
     for note in &report.notes {

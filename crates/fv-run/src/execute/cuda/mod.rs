@@ -70,7 +70,7 @@ pub fn execute(
                 let step = segment.first_step + repetition;
                 progress(&Progress { done: report.operations, total, stage: segment.stage, step, op, written: &[] });
             }
-            run.mark(Mark::Repetition(at, repetition))?;
+            run.mark(Mark::Repetition { segment: at, repetition, used_bytes: used(device)? })?;
         }
     }
     device.synchronize()?;
@@ -113,8 +113,12 @@ enum Mark {
     Start,
     /// After an operation of this phase.
     Operation(u16, String),
-    /// After this repetition of a segment.
-    Repetition(usize, u32),
+    /// After a repetition of a segment, with the device memory in use then.
+    Repetition {
+        segment: usize,
+        repetition: u32,
+        used_bytes: u64,
+    },
 }
 
 struct Run<'a, 'w> {
@@ -230,7 +234,9 @@ impl Run<'_, '_> {
         // Only host memory can be written from here.
         for view in unwritten {
             let buffer = &self.program.buffers[view.buffer as usize];
-            let numbers = normal(&format!("{}.{}", buffer.name, view.buffer), seed, index(view.len()));
+            // The same for the same input whatever else a plan has: by its name, and the how many-th of this name it is.
+            let number = names.iter().filter(|name| **name == buffer.name).count();
+            let numbers = normal(&format!("{}.{number}", buffer.name), seed, index(view.len()));
             let mut bytes = Vec::new();
             storage::encode(view.element, &numbers, &mut bytes);
             self.memory.write(self.program, &view, &bytes).map_err(|_| Failure::Missing(buffer.name.clone()))?;
@@ -253,10 +259,16 @@ impl Run<'_, '_> {
                     spent.operations += 1;
                     spent.milliseconds += since(last)?;
                 }
-                Mark::Repetition(segment, repetition) => {
+                Mark::Repetition { segment, repetition, used_bytes } => {
                     let milliseconds = since(last_repetition)?;
                     let of = &self.program.segments[*segment];
-                    report.segments.push(Timed { stage: of.stage, segment: of.name.clone(), repetition: *repetition, milliseconds });
+                    report.segments.push(Timed {
+                        stage: of.stage,
+                        segment: of.name.clone(),
+                        repetition: *repetition,
+                        milliseconds,
+                        used_bytes: *used_bytes,
+                    });
                     last_repetition = Some(event);
                 }
             }

@@ -16,6 +16,8 @@ pub struct Timed {
     pub repetition: u32,
     /// On the compute stream, from the end of what came before.
     pub milliseconds: f64,
+    /// Device memory in use once it was issued.
+    pub used_bytes: u64,
 }
 
 /// Operations of one kind.
