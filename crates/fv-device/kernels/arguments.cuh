@@ -260,7 +260,7 @@ static_assert(__builtin_offsetof(Patches, first_row) == 88, "offset");
 static_assert(__builtin_offsetof(Patches, reserved) == 92, "offset");
 
 struct Sample {
-  Matrix sample;
+  Matrix x;
   Matrix prediction;
   Matrix noise;
   Matrix last;
@@ -278,7 +278,7 @@ struct Sample {
   unsigned int reserved;
 };
 static_assert(sizeof(Sample) == 280, "size");
-static_assert(__builtin_offsetof(Sample, sample) == 0, "offset");
+static_assert(__builtin_offsetof(Sample, x) == 0, "offset");
 static_assert(__builtin_offsetof(Sample, prediction) == 32, "offset");
 static_assert(__builtin_offsetof(Sample, noise) == 64, "offset");
 static_assert(__builtin_offsetof(Sample, last) == 96, "offset");

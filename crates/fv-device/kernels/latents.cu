@@ -36,9 +36,9 @@ __device__ __forceinline__ float term(float sum, float coefficient, float value)
 
 extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Sample of) {
   const u64 at = u64(blockIdx.x) * THREADS + threadIdx.x;
-  if (at >= u64(of.sample.rows) * of.sample.columns) return;
-  const u32 row = u32(at / of.sample.columns), column = u32(at % of.sample.columns);
-  const float x = load(of.sample, row, column), velocity = load(of.prediction, row, column);
+  if (at >= u64(of.x.rows) * of.x.columns) return;
+  const u32 row = u32(at / of.x.columns), column = u32(at % of.x.columns);
+  const float x = load(of.x, row, column), velocity = load(of.prediction, row, column);
   if (of.kind == 0) {
     store(of.target, row, column, term(x, of.change, velocity));
     return;

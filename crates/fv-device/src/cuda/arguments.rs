@@ -192,7 +192,7 @@ structs! {
     }
 
     Sample {
-        sample: Matrix,
+        x: Matrix,
         prediction: Matrix,
         noise: Matrix,
         last: Matrix,

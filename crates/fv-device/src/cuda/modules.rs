@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -156,10 +157,18 @@ fn kept(source: &str, options: &[&str]) -> Option<PathBuf> {
         digest.update(part.len().to_le_bytes());
         digest.update(part);
     }
-    let name: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = hexadecimal(&digest.finalize());
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
     Some(base.join("fv").join("kernels").join(format!("{name}.cubin")))
+}
+
+/// Two digits a byte.
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Written beside its place and moved there, so that nobody reads half of it.

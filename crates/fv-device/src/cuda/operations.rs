@@ -528,8 +528,8 @@ impl Call<'_> {
     fn sample(&self) -> Result<(), Error> {
         let target = self.write(0)?;
         let same = |at: usize| self.read_as(at, target.rows, target.columns);
-        let none = Sample {
-            sample: same(0)?,
+        let blank = Sample {
+            x: same(0)?,
             prediction: same(1)?,
             noise: Matrix::NONE,
             last: Matrix::NONE,
@@ -549,13 +549,13 @@ impl Call<'_> {
         let arguments = match self.step.update {
             Update::Euler { change } => {
                 self.count(2, 1)?;
-                Sample { change: narrow(change), ..none }
+                Sample { change: narrow(change), ..blank }
             }
             Update::Renoise { sigma, next } => {
-                let noisy = next != 0.0;
-                self.count(2 + usize::from(noisy), 1)?;
-                let noise = if noisy { same(2)? } else { Matrix::NONE };
-                Sample { kind: 1, noise, sigma: narrow(sigma), keep: narrow(1.0 - next), next: narrow(next), ..none }
+                let draws = next != 0.0;
+                self.count(2 + usize::from(draws), 1)?;
+                let noise = if draws { same(2)? } else { Matrix::NONE };
+                Sample { kind: 1, noise, sigma: narrow(sigma), keep: narrow(1.0 - next), next: narrow(next), ..blank }
             }
             Update::Multistep { sigma, corrector, predictor } => {
                 self.count(5, 4)?;
@@ -575,7 +575,7 @@ impl Call<'_> {
                     sigma: narrow(sigma),
                     corrector,
                     predictor: predictor.map(narrow),
-                    ..none
+                    ..blank
                 }
             }
         };

@@ -295,7 +295,9 @@ fn rows(whole: &Case, chunk: u64, operands: &[usize]) -> Split {
     let part = |first: u64| {
         let mut of = whole.clone();
         let count = chunk.min(total - first);
-        operands.iter().for_each(|at| of.reads[*at] = of.reads[*at].row_range(first, count));
+        for at in operands {
+            of.reads[*at] = of.reads[*at].row_range(first, count);
+        }
         of.writes[0] = of.writes[0].row_range(first, count);
         of
     };
@@ -304,7 +306,9 @@ fn rows(whole: &Case, chunk: u64, operands: &[usize]) -> Split {
     if chunk == 1 {
         let mut parts: Vec<Case> = [0, 1, total - 1].map(part).to_vec();
         let mut rest = whole.clone();
-        operands.iter().for_each(|at| rest.reads[*at] = rest.reads[*at].row_range(2, total - 3));
+        for at in operands {
+            rest.reads[*at] = rest.reads[*at].row_range(2, total - 3);
+        }
         rest.writes[0] = rest.writes[0].row_range(2, total - 3);
         parts.push(rest);
         return ("rows one by one".to_owned(), parts);

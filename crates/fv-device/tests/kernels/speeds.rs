@@ -21,9 +21,10 @@ fn of(name: &str, kernel: Kernel, reads: &[(Element, u64, u64)], target: Option<
     for (number, (element, rows, columns)) in (0..).zip(reads) {
         of.reads.push(View::matrix(number, *element, *rows, *columns));
     }
-    match target {
-        Some((element, rows, columns)) => of.writes.push(View::matrix(u32::try_from(reads.len()).expect("few"), element, rows, columns)),
-        None => (of.writes, of.in_place) = (vec![of.reads[0]], true),
+    if let Some((element, rows, columns)) = target {
+        of.writes.push(View::matrix(u32::try_from(reads.len()).expect("few"), element, rows, columns));
+    } else {
+        (of.writes, of.in_place) = (vec![of.reads[0]], true);
     }
     of
 }

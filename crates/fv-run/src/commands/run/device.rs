@@ -76,7 +76,7 @@ pub(super) fn run(context: &mut Context, path: &Path, lowered: &Lowered, argumen
     let Some(Stage::Denoising) = arguments.stage else {
         return Err(usage("a device executes one stage of a plan, yet: use --stage denoising"));
     };
-    let device = Device::open(arguments.device).map_err(no_device)?;
+    let device = Device::open(arguments.device).map_err(|error| no_device(&error))?;
     let weights = Synthetic { seed, seeds: BTreeMap::new() };
     let inputs = Given { numbers: BTreeMap::new(), seed };
     let mut outputs = Kept::default();
@@ -92,12 +92,11 @@ pub(super) fn run(context: &mut Context, path: &Path, lowered: &Lowered, argumen
 }
 
 /// A machine without a device is told apart from one whose device refuses.
-fn no_device(error: Error) -> Stop {
+fn no_device(error: &Error) -> Stop {
+    let none = ["CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_INVALID_DEVICE"];
     match error {
         Error::Missing { .. } | Error::TooOld { .. } => Stop::NoDevice(error.to_string()),
-        Error::Driver { ref code, .. } if code == "CUDA_ERROR_NO_DEVICE" || code == "CUDA_ERROR_INVALID_DEVICE" => {
-            Stop::NoDevice(error.to_string())
-        }
+        Error::Driver { code, .. } if none.contains(&code.as_str()) => Stop::NoDevice(error.to_string()),
         _ => Stop::Usage(error.to_string()),
     }
 }
@@ -120,10 +119,11 @@ fn keep(file: &Path, latent: &Values) -> Result<(), String> {
 /// What was measured, for people.
 fn told(report: &Report, device: &str, latent: Option<&Values>) -> String {
     let mut text = format!("executed {} operations on {device} in {:.3} s\n\n", report.operations, report.wall.as_secs_f64());
-    let _ = writeln!(text, "{:<12}{:<28}{:>12}{:>14}{:>18}", "stage", "segment", "repetition", "ms", "bytes in use");
+    let _ = writeln!(text, "{:<12}{:<28}{:>12}{:>14}{:>14}{:>18}", "stage", "segment", "repetition", "ms", "waiting, ms", "bytes in use");
     for timed in &report.segments {
         let (stage, name) = (timed.stage.word(), &timed.segment);
-        let _ = writeln!(text, "{stage:<12}{name:<28}{:>12}{:>14.3}{:>18}", timed.repetition, timed.milliseconds, timed.used_bytes);
+        let (repetition, ms, stall) = (timed.repetition, timed.milliseconds, timed.stall_milliseconds);
+        let _ = writeln!(text, "{stage:<12}{name:<28}{repetition:>12}{ms:>14.3}{stall:>14.3}{:>18}", timed.used_bytes);
     }
     let [before, reserved, after] = report.used_bytes;
     let _ = writeln!(text, "\n{:<52}{:>18}", "arena on the device, bytes", report.device_bytes);
@@ -131,6 +131,9 @@ fn told(report: &Report, device: &str, latent: Option<&Values>) -> String {
     let _ = writeln!(text, "{:<52}{:>18}", "device memory in use with a context, bytes", before);
     let _ = writeln!(text, "{:<52}{:>18}", "with everything reserved, bytes", reserved);
     let _ = writeln!(text, "{:<52}{:>18}", "at the end, bytes", after);
+    for (what, bytes) in ["copied to the device, bytes", "copied to the host, bytes"].into_iter().zip(report.copied_bytes) {
+        let _ = writeln!(text, "{what:<52}{bytes:>18}");
+    }
     if !report.profile.is_empty() {
         let _ = writeln!(text, "\n{:<24}{:<24}{:>12}{:>14}", "phase", "kernel", "operations", "ms");
         for ((phase, kernel), spent) in &report.profile {
@@ -138,7 +141,10 @@ fn told(report: &Report, device: &str, latent: Option<&Values>) -> String {
         }
     }
     if let Some(latent) = latent {
-        let digest: String = Sha256::digest(&latent.bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = Sha256::digest(&latent.bytes).iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         let numbers = latent.numbers();
         let squares: f64 = numbers.iter().map(|number| number * number).sum();
         let _ = writeln!(

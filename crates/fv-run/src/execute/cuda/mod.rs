@@ -63,14 +63,18 @@ pub fn execute(
     for &at in &selected {
         run.enter(at)?;
         let segment = &program.segments[at];
+        let last = segment.ops.iter().rposition(|op| op.stream == Stream::Compute).unwrap_or(segment.ops.len() - 1);
         for repetition in 0..segment.repeat {
             for (place, op) in segment.ops.iter().enumerate() {
                 run.issue(segment, op, repetition).map_err(|why| failed(program, (at, place, repetition), why))?;
+                if place == last {
+                    run.mark(Mark::Repetition { segment: at, repetition, used_bytes: used(device)? })?;
+                }
+                count_copies(op, &mut report);
                 report.operations += 1;
                 let step = segment.first_step + repetition;
                 progress(&Progress { done: report.operations, total, stage: segment.stage, step, op, written: &[] });
             }
-            run.mark(Mark::Repetition { segment: at, repetition, used_bytes: used(device)? })?;
         }
     }
     device.synchronize()?;
@@ -78,6 +82,15 @@ pub fn execute(
     report.used_bytes = [before, reserved, used(device)?];
     report.wall = start.elapsed();
     Ok(report)
+}
+
+fn count_copies(op: &Op, report: &mut Report) {
+    let bytes: u64 = op.writes.iter().map(View::bytes).sum();
+    match op.stream {
+        Stream::CopyIn => report.copied_bytes[0] += bytes,
+        Stream::CopyOut => report.copied_bytes[1] += bytes,
+        Stream::Compute | Stream::Disk => {}
+    }
 }
 
 fn failed(program: &Program, (segment, at, repetition): (usize, usize, u32), why: Trouble) -> Failure {
@@ -105,15 +118,19 @@ enum Recorded {
     Never,
     /// The host: it has happened.
     Host,
-    Device(Event),
+    Device(Event, Queue),
 }
 
 /// A point on the compute stream whose time is asked for.
 enum Mark {
     Start,
+    /// Before a wait for a copy.
+    Waiting,
+    /// After it.
+    Waited,
     /// After an operation of this phase.
     Operation(u16, String),
-    /// After a repetition of a segment, with the device memory in use then.
+    /// After the last operation of a repetition of a segment, with the device memory in use then.
     Repetition {
         segment: usize,
         repetition: u32,
@@ -141,7 +158,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn mark(&mut self, mark: Mark) -> Result<(), Failure> {
+    fn mark(&mut self, mark: Mark) -> Result<(), fv_device::cuda::Error> {
         let event = self.device.event(true)?;
         self.device.record(&event, Queue::Compute)?;
         self.marks.push((mark, event));
@@ -150,12 +167,20 @@ impl Run<'_, '_> {
 
     fn issue(&mut self, segment: &Segment, op: &Op, repetition: u32) -> Result<(), Trouble> {
         let queue = Queue::of(op.stream);
+        let copies = |event: &EventId| matches!(self.events[*event as usize], Recorded::Device(_, Queue::CopyIn | Queue::CopyOut));
+        let timed = queue == Some(Queue::Compute) && op.waits.iter().any(copies);
+        if timed {
+            self.mark(Mark::Waiting)?;
+        }
         for event in &op.waits {
             match (&self.events[*event as usize], queue) {
-                (Recorded::Device(event), Some(queue)) => self.device.wait(queue, event)?,
-                (Recorded::Device(event), None) => event.wait()?,
+                (Recorded::Device(event, _), Some(queue)) => self.device.wait(queue, event)?,
+                (Recorded::Device(event, _), None) => event.wait()?,
                 (Recorded::Never | Recorded::Host, _) => {}
             }
+        }
+        if timed {
+            self.mark(Mark::Waited)?;
         }
         let step = sampler::step(&self.steps, segment, op, repetition)?;
         match queue {
@@ -166,9 +191,7 @@ impl Run<'_, '_> {
             self.record(event, queue)?;
         }
         if self.profile && op.stream == Stream::Compute {
-            let event = self.device.event(true)?;
-            self.device.record(&event, Queue::Compute)?;
-            self.marks.push((Mark::Operation(op.phase, name(&op.kernel)), event));
+            self.mark(Mark::Operation(op.phase, name(&op.kernel)))?;
         }
         Ok(())
     }
@@ -179,12 +202,12 @@ impl Run<'_, '_> {
             *place = Recorded::Host;
             return Ok(());
         };
-        if !matches!(place, Recorded::Device(_)) {
-            *place = Recorded::Device(self.device.event(false)?);
-        }
-        if let Recorded::Device(event) = place {
-            self.device.record(event, queue)?;
-        }
+        let event = match std::mem::replace(place, Recorded::Never) {
+            Recorded::Device(event, _) => event,
+            Recorded::Never | Recorded::Host => self.device.event(false)?,
+        };
+        self.device.record(&event, queue)?;
+        *place = Recorded::Device(event, queue);
         Ok(())
     }
 
@@ -247,12 +270,14 @@ impl Run<'_, '_> {
 
     /// The times between marks, which have all happened.
     fn times(&self, report: &mut Report) -> Result<(), Failure> {
-        let mut last_repetition = None;
-        let mut last: Option<&Event> = None;
+        let (mut begin, mut last) = (None, None);
+        let mut stalled = 0.0;
         for (mark, event) in &self.marks {
             let since = |earlier: Option<&Event>| earlier.map_or(Ok(0.0), |earlier| earlier.milliseconds_to(event));
             match mark {
-                Mark::Start => last_repetition = Some(event),
+                Mark::Start => begin = Some(event),
+                Mark::Waiting => {}
+                Mark::Waited => stalled += since(last)?,
                 Mark::Operation(phase, kernel) => {
                     let phase = self.program.phases.get(usize::from(*phase)).cloned().unwrap_or_default();
                     let spent = report.profile.entry((phase, kernel.clone())).or_default();
@@ -260,16 +285,16 @@ impl Run<'_, '_> {
                     spent.milliseconds += since(last)?;
                 }
                 Mark::Repetition { segment, repetition, used_bytes } => {
-                    let milliseconds = since(last_repetition)?;
                     let of = &self.program.segments[*segment];
                     report.segments.push(Timed {
                         stage: of.stage,
                         segment: of.name.clone(),
                         repetition: *repetition,
-                        milliseconds,
+                        milliseconds: since(begin)?,
+                        stall_milliseconds: std::mem::take(&mut stalled),
                         used_bytes: *used_bytes,
                     });
-                    last_repetition = Some(event);
+                    begin = Some(event);
                 }
             }
             last = Some(event);

@@ -16,6 +16,8 @@ pub struct Timed {
     pub repetition: u32,
     /// On the compute stream, from the end of what came before.
     pub milliseconds: f64,
+    /// Of these, the ones in which computation had nothing to do but to wait for a copy.
+    pub stall_milliseconds: f64,
     /// Device memory in use once it was issued.
     pub used_bytes: u64,
 }
@@ -25,7 +27,7 @@ pub struct Timed {
 pub struct Spent {
     /// How many there were.
     pub operations: usize,
-    /// On the compute stream, waits for copies among them.
+    /// On the compute stream, without waits for copies.
     pub milliseconds: f64,
 }
 
@@ -44,6 +46,8 @@ pub struct Report {
     pub device_bytes: u64,
     /// Bytes of arenas in host memory.
     pub host_bytes: u64,
+    /// Bytes that were copied to the device and to the host.
+    pub copied_bytes: [u64; 2],
     /// Of device memory in use: before anything was reserved, with everything reserved, at the end.
     pub used_bytes: [u64; 3],
     /// What is not as it was planned, such as memory that could not be page-locked.
