@@ -1,6 +1,12 @@
 // Made from crates/fv-device/src/cuda/arguments.rs: `make kernels` writes it.
 #pragma once
 
+#ifdef __CUDACC_RTC__
+#define OFFSET(type, field, bytes) static_assert(true, "")
+#else
+#define OFFSET(type, field, bytes) static_assert(__builtin_offsetof(type, field) == bytes, "offset")
+#endif
+
 struct Matrix {
   void* data;
   unsigned long long pitch;
@@ -10,12 +16,12 @@ struct Matrix {
   unsigned int reserved;
 };
 static_assert(sizeof(Matrix) == 32, "size");
-static_assert(__builtin_offsetof(Matrix, data) == 0, "offset");
-static_assert(__builtin_offsetof(Matrix, pitch) == 8, "offset");
-static_assert(__builtin_offsetof(Matrix, rows) == 16, "offset");
-static_assert(__builtin_offsetof(Matrix, columns) == 20, "offset");
-static_assert(__builtin_offsetof(Matrix, element) == 24, "offset");
-static_assert(__builtin_offsetof(Matrix, reserved) == 28, "offset");
+OFFSET(Matrix, data, 0);
+OFFSET(Matrix, pitch, 8);
+OFFSET(Matrix, rows, 16);
+OFFSET(Matrix, columns, 20);
+OFFSET(Matrix, element, 24);
+OFFSET(Matrix, reserved, 28);
 
 struct Grid {
   unsigned int frames;
@@ -23,9 +29,9 @@ struct Grid {
   unsigned int width;
 };
 static_assert(sizeof(Grid) == 12, "size");
-static_assert(__builtin_offsetof(Grid, frames) == 0, "offset");
-static_assert(__builtin_offsetof(Grid, height) == 4, "offset");
-static_assert(__builtin_offsetof(Grid, width) == 8, "offset");
+OFFSET(Grid, frames, 0);
+OFFSET(Grid, height, 4);
+OFFSET(Grid, width, 8);
 
 struct Pointwise {
   Matrix a;
@@ -37,13 +43,13 @@ struct Pointwise {
   unsigned int reserved;
 };
 static_assert(sizeof(Pointwise) == 112, "size");
-static_assert(__builtin_offsetof(Pointwise, a) == 0, "offset");
-static_assert(__builtin_offsetof(Pointwise, b) == 32, "offset");
-static_assert(__builtin_offsetof(Pointwise, target) == 64, "offset");
-static_assert(__builtin_offsetof(Pointwise, op) == 96, "offset");
-static_assert(__builtin_offsetof(Pointwise, function) == 100, "offset");
-static_assert(__builtin_offsetof(Pointwise, scale) == 104, "offset");
-static_assert(__builtin_offsetof(Pointwise, reserved) == 108, "offset");
+OFFSET(Pointwise, a, 0);
+OFFSET(Pointwise, b, 32);
+OFFSET(Pointwise, target, 64);
+OFFSET(Pointwise, op, 96);
+OFFSET(Pointwise, function, 100);
+OFFSET(Pointwise, scale, 104);
+OFFSET(Pointwise, reserved, 108);
 
 struct GatedAdd {
   Matrix x;
@@ -52,10 +58,10 @@ struct GatedAdd {
   Matrix target;
 };
 static_assert(sizeof(GatedAdd) == 128, "size");
-static_assert(__builtin_offsetof(GatedAdd, x) == 0, "offset");
-static_assert(__builtin_offsetof(GatedAdd, y) == 32, "offset");
-static_assert(__builtin_offsetof(GatedAdd, gate) == 64, "offset");
-static_assert(__builtin_offsetof(GatedAdd, target) == 96, "offset");
+OFFSET(GatedAdd, x, 0);
+OFFSET(GatedAdd, y, 32);
+OFFSET(GatedAdd, gate, 64);
+OFFSET(GatedAdd, target, 96);
 
 struct Dequantise {
   Matrix weights;
@@ -63,9 +69,9 @@ struct Dequantise {
   Matrix target;
 };
 static_assert(sizeof(Dequantise) == 96, "size");
-static_assert(__builtin_offsetof(Dequantise, weights) == 0, "offset");
-static_assert(__builtin_offsetof(Dequantise, scales) == 32, "offset");
-static_assert(__builtin_offsetof(Dequantise, target) == 64, "offset");
+OFFSET(Dequantise, weights, 0);
+OFFSET(Dequantise, scales, 32);
+OFFSET(Dequantise, target, 64);
 
 struct Product {
   Matrix x;
@@ -76,12 +82,12 @@ struct Product {
   unsigned int function;
 };
 static_assert(sizeof(Product) == 136, "size");
-static_assert(__builtin_offsetof(Product, x) == 0, "offset");
-static_assert(__builtin_offsetof(Product, w) == 32, "offset");
-static_assert(__builtin_offsetof(Product, bias) == 64, "offset");
-static_assert(__builtin_offsetof(Product, target) == 96, "offset");
-static_assert(__builtin_offsetof(Product, biased) == 128, "offset");
-static_assert(__builtin_offsetof(Product, function) == 132, "offset");
+OFFSET(Product, x, 0);
+OFFSET(Product, w, 32);
+OFFSET(Product, bias, 64);
+OFFSET(Product, target, 96);
+OFFSET(Product, biased, 128);
+OFFSET(Product, function, 132);
 
 struct LayerNorm {
   Matrix x;
@@ -96,16 +102,16 @@ struct LayerNorm {
   unsigned int reserved;
 };
 static_assert(sizeof(LayerNorm) == 208, "size");
-static_assert(__builtin_offsetof(LayerNorm, x) == 0, "offset");
-static_assert(__builtin_offsetof(LayerNorm, weight) == 32, "offset");
-static_assert(__builtin_offsetof(LayerNorm, bias) == 64, "offset");
-static_assert(__builtin_offsetof(LayerNorm, shift) == 96, "offset");
-static_assert(__builtin_offsetof(LayerNorm, scale) == 128, "offset");
-static_assert(__builtin_offsetof(LayerNorm, target) == 160, "offset");
-static_assert(__builtin_offsetof(LayerNorm, epsilon) == 192, "offset");
-static_assert(__builtin_offsetof(LayerNorm, affine) == 196, "offset");
-static_assert(__builtin_offsetof(LayerNorm, modulated) == 200, "offset");
-static_assert(__builtin_offsetof(LayerNorm, reserved) == 204, "offset");
+OFFSET(LayerNorm, x, 0);
+OFFSET(LayerNorm, weight, 32);
+OFFSET(LayerNorm, bias, 64);
+OFFSET(LayerNorm, shift, 96);
+OFFSET(LayerNorm, scale, 128);
+OFFSET(LayerNorm, target, 160);
+OFFSET(LayerNorm, epsilon, 192);
+OFFSET(LayerNorm, affine, 196);
+OFFSET(LayerNorm, modulated, 200);
+OFFSET(LayerNorm, reserved, 204);
 
 struct RmsNorm {
   Matrix x;
@@ -115,11 +121,11 @@ struct RmsNorm {
   unsigned int reserved;
 };
 static_assert(sizeof(RmsNorm) == 104, "size");
-static_assert(__builtin_offsetof(RmsNorm, x) == 0, "offset");
-static_assert(__builtin_offsetof(RmsNorm, weight) == 32, "offset");
-static_assert(__builtin_offsetof(RmsNorm, target) == 64, "offset");
-static_assert(__builtin_offsetof(RmsNorm, epsilon) == 96, "offset");
-static_assert(__builtin_offsetof(RmsNorm, reserved) == 100, "offset");
+OFFSET(RmsNorm, x, 0);
+OFFSET(RmsNorm, weight, 32);
+OFFSET(RmsNorm, target, 64);
+OFFSET(RmsNorm, epsilon, 96);
+OFFSET(RmsNorm, reserved, 100);
 
 struct RotaryTable {
   Matrix target;
@@ -127,17 +133,17 @@ struct RotaryTable {
   unsigned int reserved;
 };
 static_assert(sizeof(RotaryTable) == 48, "size");
-static_assert(__builtin_offsetof(RotaryTable, target) == 0, "offset");
-static_assert(__builtin_offsetof(RotaryTable, grid) == 32, "offset");
-static_assert(__builtin_offsetof(RotaryTable, reserved) == 44, "offset");
+OFFSET(RotaryTable, target, 0);
+OFFSET(RotaryTable, grid, 32);
+OFFSET(RotaryTable, reserved, 44);
 
 struct TimestepFeatures {
   Matrix target;
   double timestep;
 };
 static_assert(sizeof(TimestepFeatures) == 40, "size");
-static_assert(__builtin_offsetof(TimestepFeatures, target) == 0, "offset");
-static_assert(__builtin_offsetof(TimestepFeatures, timestep) == 32, "offset");
+OFFSET(TimestepFeatures, target, 0);
+OFFSET(TimestepFeatures, timestep, 32);
 
 struct Rotate {
   Matrix x;
@@ -145,9 +151,9 @@ struct Rotate {
   Matrix target;
 };
 static_assert(sizeof(Rotate) == 96, "size");
-static_assert(__builtin_offsetof(Rotate, x) == 0, "offset");
-static_assert(__builtin_offsetof(Rotate, table) == 32, "offset");
-static_assert(__builtin_offsetof(Rotate, target) == 64, "offset");
+OFFSET(Rotate, x, 0);
+OFFSET(Rotate, table, 32);
+OFFSET(Rotate, target, 64);
 
 struct Attention {
   Matrix q;
@@ -164,18 +170,18 @@ struct Attention {
   unsigned int reserved;
 };
 static_assert(sizeof(Attention) == 232, "size");
-static_assert(__builtin_offsetof(Attention, q) == 0, "offset");
-static_assert(__builtin_offsetof(Attention, k) == 32, "offset");
-static_assert(__builtin_offsetof(Attention, v) == 64, "offset");
-static_assert(__builtin_offsetof(Attention, bias) == 96, "offset");
-static_assert(__builtin_offsetof(Attention, chosen) == 128, "offset");
-static_assert(__builtin_offsetof(Attention, target) == 160, "offset");
-static_assert(__builtin_offsetof(Attention, grid) == 192, "offset");
-static_assert(__builtin_offsetof(Attention, tile) == 204, "offset");
-static_assert(__builtin_offsetof(Attention, head_dim) == 216, "offset");
-static_assert(__builtin_offsetof(Attention, scale) == 220, "offset");
-static_assert(__builtin_offsetof(Attention, biased) == 224, "offset");
-static_assert(__builtin_offsetof(Attention, reserved) == 228, "offset");
+OFFSET(Attention, q, 0);
+OFFSET(Attention, k, 32);
+OFFSET(Attention, v, 64);
+OFFSET(Attention, bias, 96);
+OFFSET(Attention, chosen, 128);
+OFFSET(Attention, target, 160);
+OFFSET(Attention, grid, 192);
+OFFSET(Attention, tile, 204);
+OFFSET(Attention, head_dim, 216);
+OFFSET(Attention, scale, 220);
+OFFSET(Attention, biased, 224);
+OFFSET(Attention, reserved, 228);
 
 struct RelativeBias {
   Matrix table;
@@ -184,10 +190,10 @@ struct RelativeBias {
   unsigned int reserved;
 };
 static_assert(sizeof(RelativeBias) == 72, "size");
-static_assert(__builtin_offsetof(RelativeBias, table) == 0, "offset");
-static_assert(__builtin_offsetof(RelativeBias, target) == 32, "offset");
-static_assert(__builtin_offsetof(RelativeBias, max_distance) == 64, "offset");
-static_assert(__builtin_offsetof(RelativeBias, reserved) == 68, "offset");
+OFFSET(RelativeBias, table, 0);
+OFFSET(RelativeBias, target, 32);
+OFFSET(RelativeBias, max_distance, 64);
+OFFSET(RelativeBias, reserved, 68);
 
 struct TileMeans {
   Matrix x;
@@ -196,10 +202,10 @@ struct TileMeans {
   Grid tile;
 };
 static_assert(sizeof(TileMeans) == 88, "size");
-static_assert(__builtin_offsetof(TileMeans, x) == 0, "offset");
-static_assert(__builtin_offsetof(TileMeans, target) == 32, "offset");
-static_assert(__builtin_offsetof(TileMeans, grid) == 64, "offset");
-static_assert(__builtin_offsetof(TileMeans, tile) == 76, "offset");
+OFFSET(TileMeans, x, 0);
+OFFSET(TileMeans, target, 32);
+OFFSET(TileMeans, grid, 64);
+OFFSET(TileMeans, tile, 76);
 
 struct TileScores {
   Matrix q;
@@ -213,15 +219,15 @@ struct TileScores {
   unsigned int reserved;
 };
 static_assert(sizeof(TileScores) == 176, "size");
-static_assert(__builtin_offsetof(TileScores, q) == 0, "offset");
-static_assert(__builtin_offsetof(TileScores, k) == 32, "offset");
-static_assert(__builtin_offsetof(TileScores, v) == 64, "offset");
-static_assert(__builtin_offsetof(TileScores, outputs) == 96, "offset");
-static_assert(__builtin_offsetof(TileScores, chosen) == 128, "offset");
-static_assert(__builtin_offsetof(TileScores, head_dim) == 160, "offset");
-static_assert(__builtin_offsetof(TileScores, places) == 164, "offset");
-static_assert(__builtin_offsetof(TileScores, scale) == 168, "offset");
-static_assert(__builtin_offsetof(TileScores, reserved) == 172, "offset");
+OFFSET(TileScores, q, 0);
+OFFSET(TileScores, k, 32);
+OFFSET(TileScores, v, 64);
+OFFSET(TileScores, outputs, 96);
+OFFSET(TileScores, chosen, 128);
+OFFSET(TileScores, head_dim, 160);
+OFFSET(TileScores, places, 164);
+OFFSET(TileScores, scale, 168);
+OFFSET(TileScores, reserved, 172);
 
 struct TileAdd {
   Matrix x;
@@ -234,14 +240,14 @@ struct TileAdd {
   unsigned int reserved;
 };
 static_assert(sizeof(TileAdd) == 160, "size");
-static_assert(__builtin_offsetof(TileAdd, x) == 0, "offset");
-static_assert(__builtin_offsetof(TileAdd, coarse) == 32, "offset");
-static_assert(__builtin_offsetof(TileAdd, gate) == 64, "offset");
-static_assert(__builtin_offsetof(TileAdd, target) == 96, "offset");
-static_assert(__builtin_offsetof(TileAdd, grid) == 128, "offset");
-static_assert(__builtin_offsetof(TileAdd, tile) == 140, "offset");
-static_assert(__builtin_offsetof(TileAdd, first_row) == 152, "offset");
-static_assert(__builtin_offsetof(TileAdd, reserved) == 156, "offset");
+OFFSET(TileAdd, x, 0);
+OFFSET(TileAdd, coarse, 32);
+OFFSET(TileAdd, gate, 64);
+OFFSET(TileAdd, target, 96);
+OFFSET(TileAdd, grid, 128);
+OFFSET(TileAdd, tile, 140);
+OFFSET(TileAdd, first_row, 152);
+OFFSET(TileAdd, reserved, 156);
 
 struct Patches {
   Matrix whole;
@@ -252,12 +258,12 @@ struct Patches {
   unsigned int reserved;
 };
 static_assert(sizeof(Patches) == 96, "size");
-static_assert(__builtin_offsetof(Patches, whole) == 0, "offset");
-static_assert(__builtin_offsetof(Patches, rows) == 32, "offset");
-static_assert(__builtin_offsetof(Patches, latent) == 64, "offset");
-static_assert(__builtin_offsetof(Patches, patch) == 76, "offset");
-static_assert(__builtin_offsetof(Patches, first_row) == 88, "offset");
-static_assert(__builtin_offsetof(Patches, reserved) == 92, "offset");
+OFFSET(Patches, whole, 0);
+OFFSET(Patches, rows, 32);
+OFFSET(Patches, latent, 64);
+OFFSET(Patches, patch, 76);
+OFFSET(Patches, first_row, 88);
+OFFSET(Patches, reserved, 92);
 
 struct Sample {
   Matrix x;
@@ -278,19 +284,19 @@ struct Sample {
   unsigned int reserved;
 };
 static_assert(sizeof(Sample) == 280, "size");
-static_assert(__builtin_offsetof(Sample, x) == 0, "offset");
-static_assert(__builtin_offsetof(Sample, prediction) == 32, "offset");
-static_assert(__builtin_offsetof(Sample, noise) == 64, "offset");
-static_assert(__builtin_offsetof(Sample, last) == 96, "offset");
-static_assert(__builtin_offsetof(Sample, before) == 128, "offset");
-static_assert(__builtin_offsetof(Sample, earlier) == 160, "offset");
-static_assert(__builtin_offsetof(Sample, target) == 192, "offset");
-static_assert(__builtin_offsetof(Sample, kind) == 224, "offset");
-static_assert(__builtin_offsetof(Sample, corrects) == 228, "offset");
-static_assert(__builtin_offsetof(Sample, change) == 232, "offset");
-static_assert(__builtin_offsetof(Sample, sigma) == 236, "offset");
-static_assert(__builtin_offsetof(Sample, keep) == 240, "offset");
-static_assert(__builtin_offsetof(Sample, next) == 244, "offset");
-static_assert(__builtin_offsetof(Sample, corrector) == 248, "offset");
-static_assert(__builtin_offsetof(Sample, predictor) == 264, "offset");
-static_assert(__builtin_offsetof(Sample, reserved) == 276, "offset");
+OFFSET(Sample, x, 0);
+OFFSET(Sample, prediction, 32);
+OFFSET(Sample, noise, 64);
+OFFSET(Sample, last, 96);
+OFFSET(Sample, before, 128);
+OFFSET(Sample, earlier, 160);
+OFFSET(Sample, target, 192);
+OFFSET(Sample, kind, 224);
+OFFSET(Sample, corrects, 228);
+OFFSET(Sample, change, 232);
+OFFSET(Sample, sigma, 236);
+OFFSET(Sample, keep, 240);
+OFFSET(Sample, next, 244);
+OFFSET(Sample, corrector, 248);
+OFFSET(Sample, predictor, 264);
+OFFSET(Sample, reserved, 276);

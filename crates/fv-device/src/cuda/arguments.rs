@@ -252,9 +252,20 @@ pub(super) fn function(function: Function) -> u32 {
     }
 }
 
+/// What the declarations begin with. The run-time compiler cannot say at which offset a field is; sizes are checked there too.
+const INTRODUCTION: &str = "// Made from crates/fv-device/src/cuda/arguments.rs: `make kernels` writes it.
+#pragma once
+
+#ifdef __CUDACC_RTC__
+#define OFFSET(type, field, bytes) static_assert(true, \"\")
+#else
+#define OFFSET(type, field, bytes) static_assert(__builtin_offsetof(type, field) == bytes, \"offset\")
+#endif
+";
+
 /// The declarations, as `kernels/arguments.cuh` has them.
 pub fn header() -> String {
-    let mut text = String::from("// Made from crates/fv-device/src/cuda/arguments.rs: `make kernels` writes it.\n#pragma once\n");
+    let mut text = String::from(INTRODUCTION);
     for of in declared() {
         let _ = writeln!(text, "\nstruct {} {{", of.name);
         for (kind, name, _, _) in &of.fields {
@@ -269,7 +280,7 @@ pub fn header() -> String {
         let _ = writeln!(text, "}};");
         let _ = writeln!(text, "static_assert(sizeof({}) == {}, \"size\");", of.name, of.bytes);
         for (_, name, offset, _) in &of.fields {
-            let _ = writeln!(text, "static_assert(__builtin_offsetof({}, {name}) == {offset}, \"offset\");", of.name);
+            let _ = writeln!(text, "OFFSET({}, {name}, {offset});", of.name);
         }
     }
     text

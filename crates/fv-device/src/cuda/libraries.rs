@@ -1,7 +1,7 @@
 //! Where the vendor's libraries are. The loader's own places come first, then folders in `FV_CUDA_LIBS`, then where toolkits put
 //! them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
@@ -52,12 +52,25 @@ fn find(library: &'static str, file: &str, present: impl Fn() -> bool) -> Result
         return Ok(());
     }
     let folders = folders();
-    let found = folders.iter().map(|folder| folder.join(file)).filter(|path| path.is_file()).any(|path| open(&path));
+    let found = folders.iter().filter(|folder| folder.join(file).is_file()).any(|folder| {
+        // The run-time compiler opens a library of its own by name, which is not where the loader looks either.
+        for path in beside(folder) {
+            open(&path);
+        }
+        open(&folder.join(file))
+    });
     if found && present() {
         return Ok(());
     }
     let looked: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
     Err(Error::Missing { library, hint: format!("name the folder with {file} in {FOLDERS_VARIABLE}; looked in {}", looked.join(", ")) })
+}
+
+/// What the run-time compiler needs from its folder.
+fn beside(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let part = |name: &str| name.starts_with("libnvrtc-builtins.so.13");
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(part)).map(|entry| entry.path()).collect()
 }
 
 fn folders() -> Vec<PathBuf> {
@@ -66,7 +79,7 @@ fn folders() -> Vec<PathBuf> {
     named.chain(TOOLKITS.iter().map(PathBuf::from)).collect()
 }
 
-fn open(path: &std::path::Path) -> bool {
+fn open(path: &Path) -> bool {
     // SAFETY: it is a library of the vendor, whose initialisers need no state of ours; it is never closed.
     #[expect(unsafe_code, reason = "loading a library runs its initialisers")]
     let library = unsafe { Library::new(path) };
