@@ -4,7 +4,7 @@ CARGO ?= cargo
 FV := target/debug/fv-catalog
 FV_RUN := target/debug/fv-run
 
-.PHONY: run test docs web serve bench deny fuzz
+.PHONY: run test kernels docs web serve bench deny fuzz
 
 run: ## check the catalog, compile it, preview fastwan21, say whether it fits on two cards, plan MiniMax H3 for this machine, plan and execute a tiny model
 	$(CARGO) build --quiet -p fv-catalog -p fv-run
@@ -20,6 +20,10 @@ run: ## check the catalog, compile it, preview fastwan21, say whether it fits on
 
 test: ## everything that needs no GPU
 	tests/run.sh
+
+kernels: ## compile the CUDA kernels for all architectures, into target/kernels; needs no GPU
+	UPDATE_KERNELS=1 $(CARGO) test --quiet -p fv-device --lib cuda::arguments
+	tests/kernels.sh
 
 docs: ## rewrite generated schemas, compiled data and pages
 	$(CARGO) build --quiet -p fv-catalog

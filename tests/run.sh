@@ -19,6 +19,9 @@ for target in x86_64-pc-windows-gnu x86_64-pc-windows-msvc aarch64-apple-darwin 
   fi
 done
 
+echo "== CUDA kernels"
+tests/kernels.sh
+
 echo "== generated files are current"
 cargo build --quiet -p fv-catalog
 fv=target/debug/fv-catalog

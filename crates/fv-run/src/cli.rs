@@ -48,7 +48,7 @@ enum Command {
     Grid(GridArguments),
     /// Show the op program of a plan: every operation, and where each buffer lies
     Program(commands::program::ProgramArgs),
-    /// Execute a plan on a simulated device, or a tiny model on the processor
+    /// Execute a plan on a CUDA device or a simulated one, or a tiny model on the processor
     Run(commands::run::RunArgs),
     /// Print completions for a shell
     Completions {

@@ -1,4 +1,6 @@
-//! `run`: executes a plan, on a simulated device or on the processor.
+//! `run`: executes a plan: on a CUDA device, on a simulated one or on the processor.
+
+mod device;
 
 use std::{
     collections::BTreeMap,
@@ -55,6 +57,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     backend: Backend,
     #[command(flatten)]
+    device: device::DeviceArguments,
+    #[command(flatten)]
     small: TinyArguments,
 }
 
@@ -96,27 +100,39 @@ enum Backend {
     Sim,
     /// The processor, in single precision
     Cpu,
+    /// A CUDA device
+    Cuda,
 }
 
 pub(crate) fn run(context: &mut Context, arguments: &RunArgs) -> Done {
     match (&arguments.plan, arguments.tiny) {
-        (Some(plan), _) => planned_run(context, plan, arguments.backend),
+        (Some(plan), _) => planned_run(context, plan, arguments),
         (None, tiny) => tiny_run(context, tiny.unwrap_or(Tiny::Dense), arguments),
     }
 }
 
-fn planned_run(context: &mut Context, path: &Path, backend: Backend) -> Done {
+fn planned_run(context: &mut Context, path: &Path, arguments: &RunArgs) -> Done {
     let (lowered, speed) = read(context, path)?;
-    if backend == Backend::Cpu {
-        let message = "models of the catalog are too large for the processor: use --backend sim, or --tiny for a model that is not";
-        return Err(Stop::Usage(format!("{}: {message}", path.display())));
+    match arguments.backend {
+        Backend::Cuda => device::run(context, path, &lowered, &arguments.device),
+        Backend::Cpu => {
+            let message =
+                "models of the catalog are too large for the processor: use --backend cuda or sim, or --tiny for a model that is not";
+            Err(Stop::Usage(format!("{}: {message}", path.display())))
+        }
+        Backend::Sim => {
+            let costs = costs(&lowered.program, &speed.rates).map_err(|unknown| Stop::Usage(unknown.to_string()))?;
+            let simulated = replay(&lowered.program, &costs, |_| {});
+            Ok(context.out.write_all(times(&simulated, &speed).trim_start().as_bytes())?)
+        }
     }
-    let costs = costs(&lowered.program, &speed.rates).map_err(|unknown| Stop::Usage(unknown.to_string()))?;
-    let simulated = replay(&lowered.program, &costs, |_| {});
-    Ok(context.out.write_all(times(&simulated, &speed).trim_start().as_bytes())?)
 }
 
 fn tiny_run(context: &mut Context, which: Tiny, arguments: &RunArgs) -> Done {
+    if arguments.backend == Backend::Cuda {
+        let message = "tiny models are executed by the processor: use --backend cpu or sim, or --plan for a model of the catalog";
+        return Err(Stop::Usage(message.to_owned()));
+    }
     let TinyArguments { vram_kib, ram_kib, seed, out } = &arguments.small;
     let (model, request) = match which {
         Tiny::Dense => (tiny::dense(), tiny::request()),

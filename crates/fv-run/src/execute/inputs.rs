@@ -38,7 +38,7 @@ impl Inputs for Given {
 }
 
 /// Normally distributed numbers, by the method of Box and Muller.
-fn normal(name: &str, seed: u64, count: usize) -> Vec<f64> {
+pub(super) fn normal(name: &str, seed: u64, count: usize) -> Vec<f64> {
     let start = splitmix64(fnv1a64(name) ^ seed);
     (0..count as u64)
         .map(|at| {

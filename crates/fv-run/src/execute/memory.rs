@@ -103,7 +103,7 @@ impl Memory {
             let offset = buffer.offset_bytes.filter(|_| fits).ok_or_else(|| Failure::Place(buffer.name.clone()))?;
             Ok(Place { region, offset, bytes: buffer.bytes, name: buffer.name.clone(), life: buffer.first..=buffer.last })
         });
-        let places = places.collect::<Result<Vec<_>, _>>()?;
+        let places = places.collect::<Result<Vec<_>, Failure>>()?;
         let regions = program.regions.iter().map(|region| Region {
             bytes: vec![POISON; index(region.bytes) + 2 * MARGIN],
             live: BTreeMap::new(),

@@ -1,12 +1,18 @@
-//! Executes op programs on the processor: each region of a program is one array of its planned bytes, buffers lie at their planned
+//! Executes op programs, on a device or on the processor.
+//!
+//! On the processor each region of a program is one array of its planned bytes, buffers lie at their planned
 //! places and nowhere else, and streams run on their own as far as events allow. `fv_program::check` refuses programs before
 //! anything runs; what is found here is what happens all the same.
 //!
+//! * [`cuda`]: on a CUDA device.
+//! * [`exchange`]: what comes from outside and what leaves, wherever a program is executed.
 //! * [`memory`]: regions, poison in what nobody has written, canaries between buffers.
 //! * [`queue`]: which operation is next.
 //! * [`sampler`]: the numbers of a schedule's steps.
 //! * [`weights`], [`inputs`], [`outputs`]: what comes from outside and what leaves.
 
+pub mod cuda;
+mod exchange;
 pub mod inputs;
 pub mod memory;
 pub mod outputs;
@@ -18,13 +24,13 @@ pub mod weights;
 
 use std::time::{Duration, Instant};
 
-use fv_device::reference::{self, Mismatch, Operand, Step, Written, storage};
-use fv_spec::program::{Group, Kernel, Op, Program, Segment, StageName, View};
+use fv_device::reference::{self, Mismatch, Operand, Step, Written};
+use fv_spec::program::{Op, Program, Segment, StageName};
 use thiserror::Error;
 
 use inputs::Inputs;
 use memory::{Fault, Memory, Occupied};
-use outputs::{Outputs, Values};
+use outputs::Outputs;
 use queue::{Instance, Order, Queue};
 use weights::Weights;
 
@@ -81,6 +87,9 @@ pub enum Failure {
     /// A buffer has no place, or one outside its region.
     #[error("buffer {0} has no place in its region")]
     Place(String),
+    /// A stage was left out that makes what is needed on the device.
+    #[error("{0} is made by a stage that is left out, on the device, where nothing can stand in for it")]
+    Missing(String),
     /// An operation went wrong.
     #[error("operation {op}: {why}")]
     Operation {
@@ -89,6 +98,9 @@ pub enum Failure {
         /// What went wrong.
         why: Trouble,
     },
+    /// Memory of a device could not be had, or the device went wrong.
+    #[error(transparent)]
+    Device(#[from] fv_device::cuda::Error),
     /// No stream can go on.
     #[error("every stream waits for an event that is yet to come: {0}")]
     Stuck(String),
@@ -103,6 +115,9 @@ pub enum Trouble {
     /// With its operands.
     #[error(transparent)]
     Operands(#[from] Mismatch),
+    /// With the device.
+    #[error(transparent)]
+    Device(#[from] fv_device::cuda::Error),
     /// Something that it wrote is not a number: it read what nobody wrote, or it overflowed.
     #[error("wrote something that is not a number to {0}")]
     NotANumber(String),
@@ -179,72 +194,17 @@ impl Run<'_, '_> {
     }
 
     fn perform(&mut self, segment: &Segment, op: &Op, repetition: u32) -> Result<Vec<Written>, Trouble> {
-        match op.kernel {
-            Kernel::Read { group, first_byte } => self.read(op, group, first_byte),
-            Kernel::Lookup { group, tensor } => self.lookup(op, group, tensor),
-            Kernel::Input { what, index } => {
-                let target = one(&op.writes, "target")?;
-                let numbers = self.world.inputs.read(what, index + repetition, target.rows, target.columns)?;
-                let mut bytes = Vec::new();
-                storage::encode(target.element, &numbers, &mut bytes);
-                Ok(vec![Written { bytes, has_nan: numbers.iter().any(|number| number.is_nan()) }])
-            }
-            Kernel::Output { what, index } => {
-                let source = one(&op.reads, "source")?;
-                let values =
-                    Values { element: source.element, rows: source.rows, columns: source.columns, bytes: self.memory.rows(source)? };
-                self.world.outputs.take(what, index, &values)?;
-                Ok(Vec::new())
-            }
-            _ => self.compute(segment, op, repetition),
+        let Self { program, world, memory, .. } = self;
+        match exchange::exchange(program, world, op, repetition, |view| Ok(memory.rows(view)?))? {
+            Some(written) => Ok(written),
+            None => self.compute(segment, op, repetition),
         }
     }
 
     fn compute(&self, segment: &Segment, op: &Op, repetition: u32) -> Result<Vec<Written>, Trouble> {
-        let number = segment.first_step + repetition;
-        let timed = matches!(op.kernel, Kernel::Sample | Kernel::TimestepFeatures);
-        let step = match self.steps.get(number as usize) {
-            Some(step) => *step,
-            None if timed => return Err(Trouble::Missing(format!("step {number} in the schedule"))),
-            None => sampler::NONE,
-        };
+        let step = sampler::step(&self.steps, segment, op, repetition)?;
         let reads = op.reads.iter().map(|view| self.memory.operand(view)).collect::<Result<Vec<Operand<'_>>, _>>()?;
         let writes = op.writes.iter().map(|view| self.memory.operand(view)).collect::<Result<Vec<Operand<'_>>, _>>()?;
         Ok(reference::compute(&op.kernel, &step, &reads, &writes)?)
     }
-
-    fn group(&self, group: u32) -> Result<&Group, Trouble> {
-        self.program.groups.get(group as usize).ok_or_else(|| Trouble::Missing(format!("group {group}")))
-    }
-
-    fn read(&self, op: &Op, group: u32, first_byte: u64) -> Result<Vec<Written>, Trouble> {
-        let target = one(&op.writes, "target")?;
-        let mut bytes = vec![0; memory::index(target.bytes())];
-        self.world.weights.read(self.group(group)?, first_byte, &mut bytes)?;
-        Ok(vec![Written { bytes, has_nan: false }])
-    }
-
-    /// Rows of a tensor by number, in the element of the target.
-    fn lookup(&self, op: &Op, group: u32, tensor: u32) -> Result<Vec<Written>, Trouble> {
-        let (ids, target) = (one(&op.reads, "ids")?, one(&op.writes, "target")?);
-        let group = self.group(group)?;
-        let table = group.tensors.get(tensor as usize).ok_or_else(|| Trouble::Missing(format!("tensor {tensor} in its group")))?;
-        let (mut numbers, mut values) = (Vec::new(), Vec::<f64>::new());
-        storage::decode::<f64>(ids.element, &self.memory.rows(ids)?, &mut numbers);
-        let mut row = vec![0; memory::index(target.columns * table.element.bytes())];
-        for number in numbers {
-            let id = storage::as_whole(number).filter(|id| *id < table.shape[0]);
-            let id = id.ok_or_else(|| Trouble::Missing(format!("row {number} in {}", table.name)))?;
-            self.world.weights.read(group, table.offset_bytes + id * row.len() as u64, &mut row)?;
-            storage::decode(table.element, &row, &mut values);
-        }
-        let mut bytes = Vec::new();
-        storage::encode(target.element, &values, &mut bytes);
-        Ok(vec![Written { bytes, has_nan: false }])
-    }
-}
-
-/// The only operand.
-fn one<'v>(views: &'v [View], what: &str) -> Result<&'v View, Trouble> {
-    views.first().ok_or_else(|| Trouble::Missing(what.to_owned()))
 }

@@ -34,6 +34,13 @@ pub struct Instance {
     waits: Vec<(usize, usize)>,
 }
 
+impl Instance {
+    /// An operation, without what it waits for.
+    pub(super) fn of(op: OpIndex, segment: usize, at: usize, repetition: u32) -> Self {
+        Self { op, segment, at, repetition, issued: 0, waits: Vec::new() }
+    }
+}
+
 /// Operations that are not done yet.
 #[derive(Debug)]
 pub struct Queue {

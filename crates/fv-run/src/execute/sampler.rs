@@ -2,7 +2,9 @@
 
 use fv_device::reference::{Step, Update};
 use fv_program::wan::schedule::Table;
-use fv_spec::program::{Sampler, Schedule};
+use fv_spec::program::{Kernel, Op, Sampler, Schedule, Segment};
+
+use super::Trouble;
 
 /// For operations that do not look at the step.
 pub const NONE: Step = Step { timestep: 0.0, update: Update::Euler { change: 0.0 } };
@@ -16,6 +18,18 @@ pub fn steps(schedule: &Schedule) -> Vec<Step> {
         Sampler::UniPc => multistep(&table.sigmas, at),
     };
     table.timesteps.iter().enumerate().map(|(at, timestep)| Step { timestep: *timestep, update: update(at) }).collect()
+}
+
+/// The step of an operation, which there must be where the operation looks at it.
+pub(super) fn step(steps: &[Step], segment: &Segment, op: &Op, repetition: u32) -> Result<Step, Trouble> {
+    let number = segment.first_step + repetition;
+    match steps.get(number as usize) {
+        Some(step) => Ok(*step),
+        None if matches!(op.kernel, Kernel::Sample | Kernel::TimestepFeatures) => {
+            Err(Trouble::Missing(format!("step {number} in the schedule")))
+        }
+        None => Ok(NONE),
+    }
 }
 
 /// Half of the logarithm of the signal-to-noise ratio.

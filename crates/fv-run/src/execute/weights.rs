@@ -5,6 +5,7 @@ use std::io;
 
 use fv_device::reference::storage;
 use fv_spec::program::{Element, Group, Order, Role, Tensor};
+use rayon::prelude::*;
 
 use super::memory::index;
 
@@ -50,35 +51,48 @@ impl Weights for Synthetic {
 }
 
 impl Synthetic {
+    /// Made side by side in runs, since each number depends on its place alone.
     fn elements(&self, group: &Group, tensor: &Tensor, first: u64, last: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
         let seed = self.seeds.get(&group.component).copied().unwrap_or(self.seed);
-        let values: Vec<f64> = match (tensor.name.strip_suffix(SCALE), most(tensor.element)) {
-            (Some(matrix), _) => {
-                let matrix = find(group, matrix)?;
-                let rule = Rule::of(&matrix.name, &matrix.shape, seed);
-                (first..last).map(|row| rule.scale(row, &matrix.shape, most(matrix.element).unwrap_or(1.0))).collect()
-            }
-            (None, None) => {
-                let rule = Rule::of(&tensor.name, &tensor.shape, seed);
-                (first..last).map(|at| rule.value(place(at, tensor))).collect()
-            }
-            (None, Some(most)) => {
-                let rule = Rule::of(&tensor.name, &tensor.shape, seed);
-                let columns = count(&tensor.shape[1..]);
-                let mut scale = (u64::MAX, 1.0);
-                let mut value = |at: u64| {
-                    let row = at / columns;
-                    if scale.0 != row {
-                        scale = (row, rule.scale(row, &tensor.shape, most));
-                    }
-                    rule.value(place(at, tensor)) / scale.1
-                };
-                (first..last).map(&mut value).collect()
-            }
-        };
-        storage::encode(tensor.element, &values, bytes);
+        let runs: Vec<(u64, u64)> = (first..last).step_by(index(RUN)).map(|at| (at, (at + RUN).min(last))).collect();
+        let made: io::Result<Vec<Vec<u8>>> = runs.into_par_iter().map(|run| numbers(group, tensor, seed, run)).collect();
+        made?.iter().for_each(|made| bytes.extend_from_slice(made));
         Ok(())
     }
+}
+
+/// Elements that are made at a time.
+const RUN: u64 = 1 << 16;
+
+/// Elements of a tensor as they are stored.
+fn numbers(group: &Group, tensor: &Tensor, seed: u64, (first, last): (u64, u64)) -> io::Result<Vec<u8>> {
+    let values: Vec<f64> = match (tensor.name.strip_suffix(SCALE), most(tensor.element)) {
+        (Some(matrix), _) => {
+            let matrix = find(group, matrix)?;
+            let rule = Rule::of(&matrix.name, &matrix.shape, seed);
+            (first..last).map(|row| rule.scale(row, &matrix.shape, most(matrix.element).unwrap_or(1.0))).collect()
+        }
+        (None, None) => {
+            let rule = Rule::of(&tensor.name, &tensor.shape, seed);
+            (first..last).map(|at| rule.value(place(at, tensor))).collect()
+        }
+        (None, Some(most)) => {
+            let rule = Rule::of(&tensor.name, &tensor.shape, seed);
+            let columns = count(&tensor.shape[1..]);
+            let mut scale = (u64::MAX, 1.0);
+            let mut value = |at: u64| {
+                let row = at / columns;
+                if scale.0 != row {
+                    scale = (row, rule.scale(row, &tensor.shape, most));
+                }
+                rule.value(place(at, tensor)) / scale.1
+            };
+            (first..last).map(&mut value).collect()
+        }
+    };
+    let mut bytes = Vec::new();
+    storage::encode(tensor.element, &values, &mut bytes);
+    Ok(bytes)
 }
 
 fn find<'g>(group: &'g Group, name: &str) -> io::Result<&'g Tensor> {

@@ -46,7 +46,7 @@ fn absent(error: DriverError) -> bool {
 }
 
 /// The driver's own name of an error: `CUDA_ERROR_OUT_OF_MEMORY`.
-fn words(error: DriverError) -> String {
+pub(super) fn words(error: DriverError) -> String {
     error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into_owned())
 }
 
