@@ -393,7 +393,9 @@ fn called(session: &mut Session, catalog: &Catalog, call: &Value) -> String {
     let one = devices[0];
     let answer = fv_wasm::call(session, word("function"), &[model], one, &devices, &json("subject"), &json("options"));
     session.forget_model(model);
-    devices.into_iter().for_each(|device| session.forget_device(device));
+    for device in devices {
+        session.forget_device(device);
+    }
     answer
 }
 

@@ -21,6 +21,7 @@
 //! * [`heuristics`]: the rules of thumb of the catalog's documentation, which are no part of an estimate.
 //! * [`render`]: answers as text for people.
 //! * [`error`]: input that nothing can be estimated from.
+#![cfg_attr(not(feature = "all-families"), allow(dead_code, reason = "what only planners and other families use"))]
 
 /// A digest of the source text of the rules: differs where another build may answer otherwise.
 pub const SOURCES: &str = env!("FV_ESTIMATE_SOURCES");

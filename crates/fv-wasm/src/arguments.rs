@@ -99,8 +99,8 @@ impl Fields {
 
     /// A list of height and width.
     pub fn sizes(&mut self, name: &'static str) -> Option<Vec<[u32; 2]>> {
-        let side = |size: &Value, name: &str| whole(size.get(name)?);
-        let size = |size: &Value| Some([side(size, "height")?, side(size, "width")?]);
+        let edge = |size: &Value, name: &str| whole(size.get(name)?);
+        let size = |size: &Value| Some([edge(size, "height")?, edge(size, "width")?]);
         self.known(name, "a list of {height, width}", |value| value.as_array()?.iter().map(size).collect())
     }
 

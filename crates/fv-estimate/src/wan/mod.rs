@@ -21,12 +21,12 @@ pub(crate) mod simulated;
 pub mod weights;
 
 use fv_spec::authored::{Role, Runtime};
-use fv_spec::compiled::{Example, ExpandedComponent, Model, RulesFile};
+use fv_spec::compiled::{Example, ExpandedComponent, Model};
 use fv_spec::estimate::Reason;
 use fv_spec::request::Request;
 use geometry::{Latent, Vae};
 
-use crate::family::{ByPlan, Family, Lowered};
+use crate::family::{Family, Lowered};
 use crate::modules::standalone::{Asked, Pass, Why};
 use crate::modules::tiles::Tiles;
 use crate::settings::{Settings, Tiling};
@@ -69,8 +69,8 @@ impl Family for Wan {
         _example: &Example,
         settings: &Settings,
         request: &Request,
-        rules: &RulesFile,
-    ) -> Option<Box<dyn ByPlan>> {
+        rules: &fv_spec::compiled::RulesFile,
+    ) -> Option<Box<dyn crate::family::ByPlan>> {
         fv_run::by_plan(model, settings, request, rules)
     }
 
