@@ -13,6 +13,7 @@ for target in x86_64-pc-windows-gnu x86_64-pc-windows-msvc aarch64-apple-darwin 
   if [ "$target" = "$here" ]; then continue; fi
   if [ -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ]; then
     cargo clippy --quiet --package fv-run --package fv-device --target "$target" -- -D warnings
+    [ -z "${FV_LEAN:-}" ] || rm -rf "${CARGO_TARGET_DIR:-target}/$target"
     echo "$target: checked"
   else
     echo "$target: not checked, its target is not installed (rustup target add $target)"
