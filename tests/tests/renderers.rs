@@ -125,7 +125,7 @@ fn no_format_shows_a_credential() {
 fn no_format_shows_a_credential_in_another_finding() {
     let baseline = "      vae_tiling: true\n";
     for (name, old, new) in [
-        ("in the message of another finding", "    runtime: freevideo\ncapacity", "    runtime: hf_aBcDeFgHiJkLmNoPqRsT\ncapacity"),
+        ("in the message of another finding", "    runtime: fv-run\ncapacity", "    runtime: hf_aBcDeFgHiJkLmNoPqRsT\ncapacity"),
         ("beside broken syntax", baseline, "      password: hunter2\n      vae_tiling: @\n"),
         ("in the repetition of its key", baseline, "      password: hunter2\n      password: hunter3\n"),
         ("under a tag", baseline, "      password: !t hunter2\n"),
