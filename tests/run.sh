@@ -40,7 +40,11 @@ echo "== editors: real schema checkers on the authored files"
 tests/editor/check.sh
 
 echo "== the estimator for browsers and Node"
-command -v chromium >/dev/null || $([ "$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq chromium >/dev/null
+if ! command -v chromium >/dev/null; then
+  sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+  $sudo apt-get update -qq
+  $sudo apt-get install -y -qq chromium >/dev/null
+fi
 cargo clippy --quiet -p fv-wasm --no-default-features -- -D warnings
 web/build.sh
 npm run --silent check --prefix web/packages/estimator

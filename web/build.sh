@@ -27,6 +27,7 @@ elif [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
   # Debian and its kin; https://packages.debian.org/rustc-web
   if [ ! -x /usr/bin/cargo ] || ! ls /usr/lib/rustlib/src/rust /usr/src/rustc-* >/dev/null 2>&1; then
     sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+    $sudo apt-get update -qq
     $sudo apt-get install -y -qq rustc-web cargo-web rust-web-src lld-22
   fi
   cargo=/usr/bin/cargo
