@@ -7,9 +7,25 @@ use fv_spec::program::{
 };
 
 use crate::build::Builder;
+use crate::rates::{MatrixRates, Rates};
 
 /// Formats of made-up programs.
 pub const FORMATS: Formats = Formats { compute: Element::Bf16, exact: Element::F32, block_weights: Element::Bf16 };
+
+/// A thousand operations or bytes take a microsecond, and nothing costs anything to start.
+pub const EVEN: Rates = Rates {
+    matrix: MatrixRates { f64: 1_000_000_000, f32: 1_000_000_000, bf16: 1_000_000_000, fp8: 1_000_000_000, int8: 1_000_000_000 },
+    attention: 1_000_000_000,
+    memory: 1_000_000_000,
+    pinned_to_device: 1_000_000_000,
+    pageable_to_device: 1_000_000_000,
+    device_to_pinned: 1_000_000_000,
+    device_to_pageable: 1_000_000_000,
+    disk: 1_000_000_000,
+    host_memory: 1_000_000_000,
+    launch_ns: 0,
+    copy_ns: 0,
+};
 
 fn schedule(steps: u32) -> Schedule {
     Schedule { sampler: Sampler::UniPc, steps, shift: 3.0, timesteps: Vec::new() }

@@ -2,27 +2,12 @@
 
 use fv_program::{
     arena::{Effort, pack},
-    rates::{MatrixRates, Rates, Resource, UnknownRate, costs},
+    rates::{Rates, Resource, UnknownRate, costs},
     simulate::{Refused, Simulated, replay, simulate},
-    synthetic::Transformer,
+    synthetic::{EVEN, Transformer},
     trace::trace,
 };
 use fv_spec::program::{Program, StageName, Stream};
-
-/// A thousand operations or bytes take a microsecond, and nothing costs anything to start.
-const EVEN: Rates = Rates {
-    matrix: MatrixRates { f64: 1_000_000_000, f32: 1_000_000_000, bf16: 1_000_000_000, fp8: 1_000_000_000, int8: 1_000_000_000 },
-    attention: 1_000_000_000,
-    memory: 1_000_000_000,
-    pinned_to_device: 1_000_000_000,
-    pageable_to_device: 1_000_000_000,
-    device_to_pinned: 1_000_000_000,
-    device_to_pageable: 1_000_000_000,
-    disk: 1_000_000_000,
-    host_memory: 1_000_000_000,
-    launch_ns: 0,
-    copy_ns: 0,
-};
 
 fn packed(size: Transformer) -> Program {
     let mut program = size.program();

@@ -1,25 +1,14 @@
 //! What is settled is within the budgets, what parts hand to each other included.
 
 use fv_program::optimal::Budgets;
-use fv_program::rates::{MatrixRates, Rates};
+use fv_program::rates::Rates;
+use fv_program::synthetic::EVEN;
 use fv_program::wan::options::{Options, Unsettled, Unsolved};
 use fv_program::wan::{planned, tiny};
 use fv_spec::plan::Precision;
 use fv_spec::program::Tier;
 
-const RATES: Rates = Rates {
-    matrix: MatrixRates { f64: 1_000_000_000, f32: 1_000_000_000, bf16: 1_000_000_000, fp8: 1_000_000_000, int8: 1_000_000_000 },
-    attention: 1_000_000_000,
-    memory: 1_000_000_000,
-    pinned_to_device: 1_000_000_000,
-    pageable_to_device: 1_000_000_000,
-    device_to_pinned: 1_000_000_000,
-    device_to_pageable: 1_000_000_000,
-    disk: 1_000_000_000,
-    host_memory: 1_000_000_000,
-    launch_ns: 1_000,
-    copy_ns: 1_000,
-};
+const RATES: Rates = Rates { launch_ns: 1_000, copy_ns: 1_000, ..EVEN };
 
 #[test]
 fn a_settled_program_is_within_both_budgets() {
