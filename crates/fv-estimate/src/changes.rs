@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::error::InputError;
 use crate::estimate::Workload;
 use crate::largest::extents;
-use crate::question::{Question, device_peak, exactly};
+use crate::question::{Question, exactly};
 use crate::resolve::Overrides;
 use crate::resolve::legal::legal;
 use crate::settings::{Guidance, Placement, Settings};
@@ -138,8 +138,8 @@ fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload,
     // A conflict or a value that is not allowed is no way to go.
     let workload = question.evaluate(request, false).ok()?;
     let budget = question.budget(&workload.settings).ok()?;
-    let summary = workload.summary(&budget);
-    if summary.status != Verdict::Fits {
+    let brief = workload.brief(&budget);
+    if brief.status != Verdict::Fits {
         return None;
     }
     let change = Change {
@@ -152,9 +152,9 @@ fn tried(question: &Question<'_>, request: &PartialRequest) -> Option<(Workload,
         output_effect: OutputEffect::None,
         time: time(question, &workload, &budget),
         moved_bytes: moved_bytes(question, &workload.settings, &workload.request),
-        status: summary.status,
-        device_peak: device_peak(&summary),
-        margin_bytes: summary.margin_bytes,
+        status: brief.status,
+        device_peak: brief.device_peak,
+        margin_bytes: brief.margin_bytes,
     };
     Some((workload, change))
 }

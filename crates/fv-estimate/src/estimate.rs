@@ -299,6 +299,16 @@ impl Workload {
         Summary { status: outcome.overall, stages, margin_bytes }
     }
 
+    /// The outcome of the summary, without writing a plan out where it is known without that.
+    pub(crate) fn brief(&self, budget: &Budget) -> Brief {
+        let Some(fitted) = self.by_plan.as_ref().and_then(|planner| planner.fitted(budget)) else {
+            return Brief::from(&self.summary(budget));
+        };
+        let left = i128::from(budget.budget_bytes.unwrap_or(0)) - i128::from(fitted.device_bytes);
+        let device_peak = Some(Interval::exact(fitted.device_bytes));
+        Brief { status: Verdict::Fits, device_peak, margin_bytes: i64::try_from(left).ok() }
+    }
+
     /// How long the request takes with what a device offers: as planned, where the runtime plans. Model and deployment are those that were
     /// evaluated.
     pub fn forecast(&self, budget: &Budget, model: &Model, example: &Example, rules: &RulesFile) -> TimeForecast {
@@ -440,6 +450,24 @@ fn highest(stages: &[StagePeak]) -> Option<Interval> {
 /// Peaks of the stages of a plan.
 fn peaks_of(stages: &[PlannedStage]) -> Vec<StagePeak> {
     stages.iter().filter_map(|stage| Some(StagePeak { name: stage.name, peak_bytes: stage.peaks? })).collect()
+}
+
+/// What a summary comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Brief {
+    /// The verdict.
+    pub(crate) status: Verdict,
+    /// The largest of each figure of the device over all stages.
+    pub(crate) device_peak: Option<Interval>,
+    /// What is left of the budget, negative where it is exceeded.
+    pub(crate) margin_bytes: Option<i64>,
+}
+
+impl From<&Summary> for Brief {
+    fn from(summary: &Summary) -> Self {
+        let device_peak = Interval::highest(summary.stages.iter().map(|stage| stage.peak_bytes.device));
+        Self { status: summary.status, device_peak, margin_bytes: summary.margin_bytes }
+    }
 }
 
 /// What a report says of a stage as planned.

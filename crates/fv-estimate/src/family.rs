@@ -40,6 +40,11 @@ pub trait ByPlan: Debug + Send + Sync {
         None
     }
 
+    /// What the plan for a device takes, quicker than the plan itself. `None` where there is none, or only the plan says.
+    fn fitted(&self, _budget: &Budget) -> Option<Fitted> {
+        None
+    }
+
     /// A budget of one pool below which no plan is made, the other pool as it is; a plan may need more. `None` where no budget is
     /// enough, or nothing is known of it.
     fn least(&self, _budget: &Budget, _pool: ShortTier) -> Option<u64> {
@@ -55,6 +60,15 @@ pub trait ByPlan: Debug + Send + Sync {
     fn smallest(&self, _budget: &Budget) -> Vec<PlannedStage> {
         Vec::new()
     }
+}
+
+/// What a plan takes in its stage that takes most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fitted {
+    /// Everything that the process shows on the device.
+    pub device_bytes: u64,
+    /// Page-locked host memory.
+    pub host_bytes: u64,
 }
 
 /// A planner's answer.

@@ -5,15 +5,18 @@
 //! are tried one by one, downwards, until one fits; the answer is the largest that fits and not merely one before which a
 //! smaller one failed. It and the next larger legal clip are estimated anew, and the answer carries both verdicts.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use fv_spec::estimate::{Estimate, Stage, StageName, Summary, Verdict};
+use fv_spec::estimate::{Estimate, Stage, StageName, Verdict};
 use fv_spec::questions::{Adapted, Clip, Extent, Largest, Limit, LimitKind, Unanswered};
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::Budget;
 use crate::changes::{Offer, changes, cheapest_settings, with};
 use crate::error::InputError;
+use crate::estimate::{Brief, Workload};
 use crate::question::{Question, admitted, clip, exactly};
 use crate::resolve::legal::{Legal, legal};
 
@@ -51,7 +54,7 @@ pub fn largest(question: &Question<'_>, asked: &PartialRequest, wanted: Wanted) 
     let request = workload.request;
     let plain = question.estimate(&exactly(&request))?;
     let legal = legal(question.model, question.example);
-    let search = Search { question, budget: &budget, legal, admit: wanted.admit_uncertain };
+    let search = Search::new(question, &budget, legal, wanted.admit_uncertain);
     let smallest = Request { num_frames: legal.frames(0), ..request };
     if plain.status == Verdict::Unknown && search.clip(&smallest)?.status == Verdict::Unknown {
         let (model, deployment) = (plain.model, plain.deployment);
@@ -112,7 +115,7 @@ fn adapted(
 pub(crate) fn extents(question: &Question<'_>, request: &Request, admit: bool) -> Result<[Extent; 2], Vec<InputError>> {
     let budget = question.budget(&question.evaluate(&exactly(request), false)?.settings)?;
     let legal = legal(question.model, question.example);
-    let search = Search { question, budget: &budget, legal, admit };
+    let search = Search::new(question, &budget, legal, admit);
     let sizes = legal.sizes(request.height, request.width);
     Ok([search.frames(request)?, search.size(request, &sizes)?])
 }
@@ -257,24 +260,41 @@ struct Search<'a> {
     budget: &'a Budget,
     legal: Legal,
     admit: bool,
+    /// The request that was evaluated last: a runtime that plans remembers what its plan takes.
+    last: RefCell<Option<(Request, Rc<Workload>)>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(question: &'a Question<'a>, budget: &'a Budget, legal: Legal, admit: bool) -> Self {
+        Self { question, budget, legal, admit, last: RefCell::default() }
+    }
+
+    fn evaluated(&self, request: &Request) -> Result<Rc<Workload>, Vec<InputError>> {
+        if let Some((_, workload)) = self.last.borrow().as_ref().filter(|(last, _)| last == request) {
+            return Ok(Rc::clone(workload));
+        }
+        let workload = Rc::new(self.question.evaluate(&exactly(request), false)?);
+        if workload.planner().is_some() {
+            self.last.replace(Some((*request, Rc::clone(&workload))));
+        }
+        Ok(workload)
+    }
+
     fn clip(&self, request: &Request) -> Result<Clip, Vec<InputError>> {
-        let summary = match self.question.evaluate(&exactly(request), false) {
-            Ok(workload) => workload.summary(self.budget),
-            Err(errors) if too_large(&errors) => Summary { status: Verdict::DoesNotFit, stages: Vec::new(), margin_bytes: None },
+        let brief = match self.evaluated(request) {
+            Ok(workload) => workload.brief(self.budget),
+            Err(errors) if too_large(&errors) => Brief { status: Verdict::DoesNotFit, device_peak: None, margin_bytes: None },
             Err(errors) => return Err(errors),
         };
-        Ok(clip(request, &summary, &self.legal))
+        Ok(clip(request, &brief, &self.legal))
     }
 
     /// The verdict of a clip, as far as it is asked for.
     fn verdict(&self, request: &Request, asked: For) -> Result<(Verdict, bool), Vec<InputError>> {
-        match self.question.evaluate(&exactly(request), false) {
+        match self.evaluated(request) {
             Ok(workload) => {
                 let outlook = workload.outlook(self.budget).filter(|_| asked == For::Outlook);
-                Ok(outlook.map_or_else(|| (workload.summary(self.budget).status, true), |outlook| (outlook, false)))
+                Ok(outlook.map_or_else(|| (workload.brief(self.budget).status, true), |outlook| (outlook, false)))
             }
             Err(errors) if too_large(&errors) => Ok((Verdict::DoesNotFit, true)),
             Err(errors) => Err(errors),

@@ -45,7 +45,7 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         Some(high)
     };
     let unified = offered.unified;
-    let planned = workload.planner().and_then(|planner| Planned::of(&workload, planner, &offered));
+    let planned = workload.planner().and_then(|planner| Planned::of(planner, &offered));
     let (fits_bytes, uncertain_bytes, host_bytes) = if let Some(Planned { device_bytes, host_bytes }) = planned {
         (Some(device_bytes), Some(device_bytes), host_bytes)
     } else {
@@ -120,20 +120,13 @@ struct Planned {
 }
 
 impl Planned {
-    fn of(workload: &Workload, planner: &dyn ByPlan, offered: &Budget) -> Option<Self> {
-        let within = |bytes, host| {
-            let budget = capped(offered, bytes, host);
-            let summary = workload.summary(&budget);
-            (summary.status == Verdict::Fits).then_some((summary, budget))
-        };
+    fn of(planner: &dyn ByPlan, offered: &Budget) -> Option<Self> {
         let device_bytes = least(planner.least(&capped(offered, MAX_CAPACITY, None), ShortTier::Device)?, |bytes| {
-            let (summary, _) = within(bytes, None)?;
-            let left = summary.margin_bytes.and_then(|left| u64::try_from(left).ok()).unwrap_or(0);
-            Some(bytes.saturating_sub(left))
+            Some(planner.fitted(&capped(offered, bytes, None))?.device_bytes)
         })?;
         let enough = |bytes| {
-            let (_, budget) = within(device_bytes, Some(bytes))?;
-            Some(workload.host_bytes(&budget).map_or(bytes, |held| planner.host_for(held).min(bytes)))
+            let fitted = planner.fitted(&capped(offered, device_bytes, Some(bytes)))?;
+            Some(planner.host_for(fitted.host_bytes).min(bytes))
         };
         let host = planner.least(&capped(offered, device_bytes, Some(MAX_CAPACITY)), ShortTier::Host);
         Some(Self { device_bytes, host_bytes: host.and_then(|host| least(planner.host_for(host), enough)) })
@@ -191,5 +184,5 @@ fn tried(workload: &Workload, question: &Question<'_>, budget_bytes: u64, host_b
     let asked = Asked { memory_budget_bytes: Some(budget_bytes), ..question.asked.clone() };
     let mut budget = Question { asked: &asked, ..*question }.budget(&workload.settings)?;
     budget.host_bytes = host_bytes;
-    Ok(Tried { budget_bytes, host_bytes, status: workload.summary(&budget).status })
+    Ok(Tried { budget_bytes, host_bytes, status: workload.brief(&budget).status })
 }

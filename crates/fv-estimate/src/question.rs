@@ -1,14 +1,14 @@
 //! A deployment on a device of which several requests and settings are asked in turn.
 
 use fv_spec::compiled::{Example, Model, RulesFile};
-use fv_spec::estimate::{Estimate, Interval, Summary, Verdict};
+use fv_spec::estimate::{Estimate, Verdict};
 use fv_spec::questions::Clip;
 use fv_spec::request::{PartialRequest, Request};
 
 use crate::budget::{Asked, Budget};
 use crate::device::DeviceSpec;
 use crate::error::InputError;
-use crate::estimate::Workload;
+use crate::estimate::{Brief, Workload};
 use crate::place;
 use crate::resolve::Overrides;
 use crate::resolve::legal::Legal;
@@ -88,20 +88,15 @@ pub fn admitted(verdict: Verdict, admit_uncertain: bool) -> bool {
     verdict == Verdict::Fits || (admit_uncertain && verdict == Verdict::Uncertain)
 }
 
-/// The device peak over all stages: the largest of each figure.
-pub fn device_peak(summary: &Summary) -> Option<Interval> {
-    Interval::highest(summary.stages.iter().map(|stage| stage.peak_bytes.device))
-}
-
 /// A clip and its verdict.
-pub fn clip(request: &Request, summary: &Summary, legal: &Legal) -> Clip {
+pub(crate) fn clip(request: &Request, brief: &Brief, legal: &Legal) -> Clip {
     Clip {
         height: request.height,
         width: request.width,
         num_frames: request.num_frames,
         seconds: legal.seconds(request.num_frames),
-        status: summary.status,
-        device_peak: device_peak(summary),
-        margin_bytes: summary.margin_bytes,
+        status: brief.status,
+        device_peak: brief.device_peak,
+        margin_bytes: brief.margin_bytes,
     }
 }

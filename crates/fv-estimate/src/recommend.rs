@@ -22,7 +22,7 @@ use fv_spec::request::PartialRequest;
 use crate::device::DeviceSpec;
 use crate::error::InputError;
 use crate::evidence::{assess_with_runs, gib, largest_peaks};
-use crate::question::{Question, device_peak};
+use crate::question::{Question};
 use crate::resolve::Overrides;
 
 /// A device, partition and deployment that may be recommended.
@@ -136,14 +136,14 @@ pub fn smallest(
     }
     all.sort_by(|(a, one, ..), (b, other, ..)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
     let fits = all.into_iter().filter_map(|(_, device, workload, budget)| {
-        let summary = workload.summary(&budget);
-        (summary.status == Verdict::Fits).then(|| Recommendation {
+        let brief = workload.brief(&budget);
+        (brief.status == Verdict::Fits).then(|| Recommendation {
             model: None,
             hardware: device.id.clone(),
             partition: None,
             deployment: question.example.id.clone(),
             gpu_count: workload.settings.gpu_count,
-            device_peak: device_peak(&summary),
+            device_peak: brief.device_peak,
             budget_bytes: budget.budget_bytes,
             runs: Vec::new(),
             reasons: Vec::new(),

@@ -33,7 +33,7 @@ fn a_settled_program_is_within_both_budgets() {
                     let regions = found.program.regions.iter();
                     regions.filter(|region| region.name == name && region.tier == tier).map(|region| region.bytes).sum()
                 };
-                for part in &found.taken {
+                for part in &found.layout.taken {
                     let name = part.role.word();
                     let host = bytes(name, Tier::Pinned) + bytes("request", Tier::Pinned);
                     assert_eq!((part.device_bytes, part.host_bytes), (bytes(name, Tier::Device), host), "{name}");

@@ -15,6 +15,7 @@ pub mod rates;
 mod refusal;
 mod solve;
 
+pub(crate) use fv_program::wan::options::Known;
 use fv_program::wan::options::MOST_OPERATIONS;
 use fv_spec::compiled::RulesFile;
 use fv_spec::estimate::Reason;
@@ -36,6 +37,8 @@ use solve::Found;
 pub enum Depth {
     /// All of it: the whole program is lowered, its buffers are placed, and every block's time is played.
     Whole,
+    /// What it takes: the program is lowered and its buffers are placed, unless that is known, and not played.
+    Layout,
     /// What decides: no program is lowered, there is no layout, times are those that the solver reckons with, and no decision is
     /// explained.
     Outline,
@@ -70,18 +73,24 @@ impl Planner {
     /// # Errors
     /// Everything that is wrong with the question.
     pub fn plan(&self, question: &Question, rules: &RulesFile, depth: Depth) -> Result<Outcome, Vec<InputError>> {
-        Ok(self.answer(question, rules, depth)?.outcome)
+        Ok(self.answer(question, rules, depth, &mut Known::default())?.outcome)
     }
 
-    /// [`plan`](Self::plan) with what estimates show beside it.
-    pub(crate) fn answer(&self, question: &Question, rules: &RulesFile, depth: Depth) -> Result<Answer, Vec<InputError>> {
+    /// [`plan`](Self::plan) with what estimates show beside it. What is `known` is of the same request and precision.
+    pub(crate) fn answer(
+        &self,
+        question: &Question,
+        rules: &RulesFile,
+        depth: Depth,
+        known: &mut Known,
+    ) -> Result<Answer, Vec<InputError>> {
         let resolved = question::resolve(&self.covered, question, rules)?;
         let answer = |outcome| Answer { outcome, program: None, short: None };
         if resolved.system.os.value == OperatingSystem::Macos {
             let message = "fv-run has no program for Metal: plans are for CUDA devices";
             return Ok(answer(unplanned(&self.covered.model.id, &resolved, vec![Reason::new("uncovered-backend", message)])));
         }
-        Ok(match solve::solve(&self.covered, &resolved, depth) {
+        Ok(match solve::solve(&self.covered, &resolved, depth, known) {
             Found::Solved(solved) => {
                 let plan = assemble::plan(&self.covered, &resolved, &solved);
                 let program = solved.played.map(|(program, _)| program);

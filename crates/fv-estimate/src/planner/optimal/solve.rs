@@ -4,7 +4,7 @@ use fv_program::optimal::{Budgets, Least};
 use fv_program::rates::costs;
 use fv_program::simulate::{Simulated, replay};
 use fv_program::wan::choice::Choices;
-use fv_program::wan::options::{Chosen, Options, Settled, Taken, Unsettled, Unsolved, roles};
+use fv_program::wan::options::{Chosen, Known, Layout, Options, Settled, Taken, Unsettled, Unsolved};
 use fv_spec::plan::Role;
 use fv_spec::program::Program;
 
@@ -39,48 +39,44 @@ pub(super) struct Short {
     pub(super) needs: Vec<Least>,
 }
 
-/// The fastest plan within the budgets.
-pub(super) fn solve<'a>(covered: &'a Covered, resolved: &'a Resolved, depth: Depth) -> Found<'a> {
+/// The fastest plan within the budgets. `known` is of this model, request and formats.
+pub(super) fn solve<'a>(covered: &'a Covered, resolved: &'a Resolved, depth: Depth, known: &mut Known) -> Found<'a> {
     let budgets = resolved.layout;
-    let unknown = || Found::Short(Short { role: Role::Transformer, needs: Vec::new() });
     let Ok(mut options) = Options::new(&covered.model, &resolved.generated, resolved.formats, &resolved.speed.rates) else {
         return unknown();
     };
-    let short = |unsolved| match unsolved {
-        Unsolved::Part(role, needs) => Found::Short(Short { role, needs }),
-        Unsolved::Rate(_) => unknown(),
+    options.known = std::mem::take(known);
+    let found = match depth {
+        Depth::Outline => outline(&mut options, &budgets),
+        Depth::Layout => options.layout(&budgets).map(|layout| (layout, None)),
+        Depth::Whole => options.settle(&budgets).map(|Settled { layout, program, .. }| (layout, Some(program))),
     };
-    if depth == Depth::Outline {
-        let chosen = match options.solve(&budgets) {
-            Ok(chosen) => chosen,
-            Err(unsolved) => return short(unsolved),
-        };
-        let (choices, taken) = (options.choices(&chosen), reckoned(covered, &options, &chosen));
-        if let Err(operations) = options.written_out(&choices) {
-            return Found::TooLong(operations);
-        }
-        return Found::Solved(Solved { options, budgets, chosen, choices, taken, played: None });
-    }
-    let Settled { chosen, choices, program, taken, budgets, .. } = match options.settle(&budgets) {
-        Ok(settled) => settled,
-        Err(Unsettled::Unsolved(unsolved)) => return short(unsolved),
+    *known = std::mem::take(&mut options.known);
+    let (Layout { chosen, choices, taken, budgets }, program) = match found {
+        Ok(found) => found,
+        Err(Unsettled::Unsolved(Unsolved::Part(role, needs))) => return Found::Short(Short { role, needs }),
         Err(Unsettled::TooLong(operations)) => return Found::TooLong(operations),
-        Err(Unsettled::Refused(_) | Unsettled::Over) => return unknown(),
+        Err(Unsettled::Unsolved(Unsolved::Rate(_)) | Unsettled::Refused(_) | Unsettled::Over) => return unknown(),
     };
-    let Ok(costs) = costs(&program, &resolved.speed.rates) else { return unknown() };
-    let simulated = replay(&program, &costs, |_| {});
-    Found::Solved(Solved { options, budgets, chosen, choices, taken, played: Some((program, simulated)) })
+    let played = match program.map(|program| (costs(&program, &resolved.speed.rates), program)) {
+        Some((Ok(costs), program)) => {
+            let simulated = replay(&program, &costs, |_| {});
+            Some((program, simulated))
+        }
+        Some((Err(_), _)) => return unknown(),
+        None => None,
+    };
+    Found::Solved(Solved { options, budgets, chosen, choices, taken, played })
+}
+
+fn unknown<'a>() -> Found<'a> {
+    Found::Short(Short { role: Role::Transformer, needs: Vec::new() })
 }
 
 /// What the solver reckons with.
-fn reckoned(covered: &Covered, options: &Options<'_>, chosen: &Chosen) -> Vec<Taken> {
-    let of = |role: Role| {
-        let need = match role {
-            Role::TextEncoder => chosen.text.need,
-            Role::Vae => chosen.decode.need,
-            _ => chosen.transformer.need,
-        };
-        Taken { role, device_bytes: need.device_bytes, host_bytes: need.host_bytes + options.request_bytes }
-    };
-    roles(&covered.model).into_iter().map(of).collect()
+fn outline(options: &mut Options<'_>, budgets: &Budgets) -> Result<(Layout, Option<Program>), Unsettled> {
+    let chosen = options.solve(budgets).map_err(Unsettled::Unsolved)?;
+    let (choices, taken) = (options.choices(&chosen), options.reckoned(&chosen));
+    options.written_out(&choices).map_err(Unsettled::TooLong)?;
+    Ok((Layout { chosen, choices, taken, budgets: *budgets }, None))
 }

@@ -7,7 +7,7 @@
 
 mod stages;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fv_spec::authored::Runtime;
 use fv_spec::compiled::{Model, RulesFile};
@@ -21,11 +21,11 @@ use fv_spec::request::Request;
 use crate::budget::Budget;
 use crate::device::MAX_CAPACITY;
 use crate::error::{InputError, gib};
-use crate::family::{ByPlan, Planned, PlannedStage};
+use crate::family::{ByPlan, Fitted, Planned, PlannedStage};
 use crate::planner::Outcome;
 use crate::planner::freevideo::{Machine, Pool};
 use crate::planner::optimal::rates::reference;
-use crate::planner::optimal::{Answer, Asked, Depth, Planner, Question, host_for, model, reserve_of};
+use crate::planner::optimal::{Answer, Asked, Depth, Known, Planner, Question, host_for, model, reserve_of};
 use crate::settings::Settings;
 use crate::verdict::{Short, ShortTier};
 
@@ -47,6 +47,8 @@ struct Policy {
     unknown: Vec<Reason>,
     /// What each stage takes with everything on the device.
     endless: OnceLock<Vec<PlannedStage>>,
+    /// What was found out about this request before.
+    known: Mutex<Known>,
 }
 
 /// The planner of a model. `None` for other runtimes, and for models without a program.
@@ -59,7 +61,7 @@ pub(super) fn by_plan(model: &Model, settings: &Settings, request: &Request, rul
     let precision = settings.reported.iter().find(|setting| setting.key == "precision");
     let precision = precision.and_then(|setting| Precision::parse(setting.value.as_str()?)).unwrap_or(Precision::Bf16);
     let (rules, unknown) = (rules.clone(), settings.unknown.clone());
-    Some(Box::new(Policy { planner, request, precision, rules, unknown, endless: OnceLock::new() }))
+    Some(Box::new(Policy { planner, request, precision, rules, unknown, endless: OnceLock::new(), known: Mutex::default() }))
 }
 
 /// A request in the terms of the planner. The usual scale of guidance stands for the published scales of all transformers.
@@ -83,7 +85,7 @@ impl ByPlan for Policy {
         let Some(device_bytes) = budget.budget_bytes.filter(|_| unknown.is_empty()) else {
             return Some(self.undecided(self.unknown.iter().cloned().chain(unknown).collect()));
         };
-        Some(match self.answer(&self.question(budget, device_bytes)) {
+        Some(match self.answer(&self.question(budget, device_bytes), Depth::Whole) {
             Ok(Answer { outcome: Outcome::Planned(plan), program, .. }) => self.planned_as(budget, plan, program),
             Ok(Answer { outcome: Outcome::Refused(refusal), short, .. }) => self.refused(budget, &refusal, short),
             Ok(Answer { outcome: Outcome::Unplanned(unplanned), .. }) => self.undecided(unplanned.reasons),
@@ -94,8 +96,18 @@ impl ByPlan for Policy {
     fn may_fit(&self, budget: &Budget) -> Option<bool> {
         let known = self.unknown.is_empty() && unplannable(budget).is_empty();
         let question = self.question(budget, budget.budget_bytes.filter(|_| known)?);
-        let Ok(answer) = self.planner.answer(&question, &self.rules, Depth::Outline) else { return None };
+        let Ok(answer) = self.answer(&question, Depth::Outline) else { return None };
         Some(matches!(answer.outcome, Outcome::Planned(_)))
+    }
+
+    fn fitted(&self, budget: &Budget) -> Option<Fitted> {
+        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
+        let budget_bytes = budget.budget_bytes.filter(|_| known)?;
+        let answer = self.answer(&self.question(budget, budget_bytes), Depth::Layout).ok()?;
+        let Outcome::Planned(plan) = answer.outcome else { return None };
+        let most = |tier| plan.peaks.iter().filter(|peak| peak.tier == tier).map(|peak| peak.bytes).max();
+        let (device_bytes, host_bytes) = (most(Tier::Device)?, most(Tier::Pinned)?);
+        Some(Fitted { device_bytes, host_bytes })
     }
 
     fn least(&self, budget: &Budget, pool: ShortTier) -> Option<u64> {
@@ -108,7 +120,7 @@ impl ByPlan for Policy {
                 ShortTier::Device => self.question(budget, found),
                 ShortTier::Host => self.question(&Budget { host_bytes: Some(host_for(found)), ..budget.clone() }, device_bytes),
             };
-            let answer = self.planner.answer(&question, &self.rules, Depth::Outline).ok()?;
+            let answer = self.answer(&question, Depth::Outline).ok()?;
             let Outcome::Refused(refusal) = answer.outcome else {
                 return matches!(answer.outcome, Outcome::Planned(_)).then_some(found);
             };
@@ -130,7 +142,7 @@ impl ByPlan for Policy {
     fn smallest(&self, budget: &Budget) -> Vec<PlannedStage> {
         let Some(device_bytes) = budget.budget_bytes else { return Vec::new() };
         let question = self.question(budget, device_bytes);
-        let Ok(Answer { outcome: Outcome::Refused(refusal), .. }) = self.answer(&question) else { return Vec::new() };
+        let Ok(Answer { outcome: Outcome::Refused(refusal), .. }) = self.answer(&question, Depth::Layout) else { return Vec::new() };
         if refusal.shortfalls.is_empty() {
             return Vec::new();
         }
@@ -143,7 +155,7 @@ impl ByPlan for Policy {
                 let bytes = short.minimum_bytes + short.minimum_bytes / part + short.reserve_bytes;
                 *pool = Some(Pool { reserve_bytes, ..Pool::given(bytes) });
             }
-            match self.answer(&other).ok()? {
+            match self.answer(&other, Depth::Whole).ok()? {
                 Answer { outcome: Outcome::Planned(plan), program: Some(program), .. } => Some(stages::stages(&plan, &program)),
                 _ => None,
             }
@@ -153,8 +165,9 @@ impl ByPlan for Policy {
 }
 
 impl Policy {
-    fn answer(&self, question: &Question) -> Result<Answer, Vec<InputError>> {
-        self.planner.answer(question, &self.rules, Depth::Whole)
+    fn answer(&self, question: &Question, depth: Depth) -> Result<Answer, Vec<InputError>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.planner.answer(question, &self.rules, depth, &mut known)
     }
 
     /// The question that `plan` asks of the same device.
@@ -250,7 +263,7 @@ impl Policy {
                 ..Machine::new(Sourced::assumed(OperatingSystem::Linux))
             };
             let question = Question { request: self.request.clone(), machine, rates: reference(), reference: reference() };
-            let Ok(Answer { outcome: Outcome::Planned(plan), program: Some(program), .. }) = self.answer(&question) else {
+            let Ok(Answer { outcome: Outcome::Planned(plan), program: Some(program), .. }) = self.answer(&question, Depth::Whole) else {
                 return Vec::new();
             };
             let stages = stages::stages(&plan, &program).into_iter();

@@ -26,7 +26,7 @@ use crate::rates::{Rates, UnknownRate};
 use crate::stream::{Component, PIECE_BYTES};
 pub use decode::Decoding;
 use measure::Measured;
-pub use settled::{MOST_OPERATIONS, Settled, Taken, Unsettled, roles};
+pub use settled::{Known, Layout, MOST_OPERATIONS, Settled, Taken, Unsettled, roles};
 use transformer::{KINDS, Transformer};
 pub use ways::Ways;
 
@@ -48,6 +48,8 @@ pub struct Options<'a> {
     pub decode: Vec<Decoding>,
     /// Page-locked memory in which parts hand over what they made; kept all the time.
     pub request_bytes: u64,
+    /// What was found out on the way, for other budgets and other devices.
+    pub known: Known,
 }
 
 /// What was chosen for all parts.
@@ -90,7 +92,7 @@ impl<'a> Options<'a> {
         let several = turn > 0 && turn < request.schedule.steps && request.schedule.sampler == Sampler::UniPc;
         let states = if several { 4 } else { 1 } * model.vae.latent * model.latent(request).len() * formats.exact.bytes();
         let request_bytes = embeddings + handed.max(states);
-        Ok(Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes })
+        Ok(Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes, known: Known::default() })
     }
 
     /// The best of each part within the budgets.
@@ -147,7 +149,13 @@ impl<'a> Options<'a> {
             return Ok(way.clone());
         }
         if self.decode.iter().all(|way| !way.tiled) {
-            self.decode.extend(decode::ways(self.model, self.request, self.formats, self.rates, true)?.0);
+            let known = self.known.tiled.take().filter(|(rates, _)| rates == self.rates);
+            let (rates, tiled) = match known {
+                Some(known) => known,
+                None => (*self.rates, decode::ways(self.model, self.request, self.formats, self.rates, true)?.0),
+            };
+            self.decode.extend(tiled.iter().cloned());
+            self.known.tiled = Some((rates, tiled));
         }
         let found = self.decode.iter().find(fits).cloned();
         found.ok_or_else(|| {

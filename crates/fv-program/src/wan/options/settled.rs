@@ -3,9 +3,10 @@
 use fv_spec::authored::Role;
 use fv_spec::program::{Program, Tier};
 
-use super::{Choices, Chosen, Options, Unsolved};
+use super::{Choices, Chosen, Decoding, Options, Unsolved};
 use crate::arena::{Effort, Packed, pack};
 use crate::optimal::Budgets;
+use crate::rates::Rates;
 use crate::refused::Refused;
 use crate::wan;
 use crate::wan::geometry::Model;
@@ -23,22 +24,41 @@ pub struct Taken {
     pub host_bytes: u64,
 }
 
-/// A choice whose program is within the budgets.
+/// A choice whose layout is within the budgets.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
+pub struct Layout {
     /// What was chosen for each part.
     pub chosen: Chosen,
     /// The same for lowering.
     pub choices: Choices,
-    /// The program, its buffers in their places.
-    pub program: Program,
-    /// How well each region is packed.
-    pub packed: Vec<Packed>,
     /// What its parts take, in the order in which they run.
     pub taken: Vec<Taken>,
     /// What had to be reckoned with, so that the layout is within what there is.
     pub budgets: Budgets,
 }
+
+/// A layout with its program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// The layout.
+    pub layout: Layout,
+    /// The program, its buffers in their places.
+    pub program: Program,
+    /// How well each region is packed.
+    pub packed: Vec<Packed>,
+}
+
+/// What is the same whatever the budgets: of one model, request and formats.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// What programs take, by what was chosen.
+    taken: Vec<(Choices, Vec<Taken>)>,
+    /// How the video is decoded in tiles, at these rates.
+    pub(super) tiled: Option<(Rates, Vec<Decoding>)>,
+}
+
+/// A program that was written out, if it was.
+type Written = Option<(Program, Vec<Packed>)>;
 
 /// Why nothing was settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,22 +89,78 @@ impl Options<'_> {
     /// # Errors
     /// [`Unsettled`].
     pub fn settle(&mut self, limit: &Budgets) -> Result<Settled, Unsettled> {
+        let (layout, written) = self.attempts(limit)?;
+        let (program, packed) = match written {
+            Some(written) => written,
+            None => self.write(&layout.choices)?,
+        };
+        Ok(Settled { layout, program, packed })
+    }
+
+    /// The same without the program, which is not written out again where it was.
+    ///
+    /// # Errors
+    /// [`Unsettled`].
+    pub fn layout(&mut self, limit: &Budgets) -> Result<Layout, Unsettled> {
+        Ok(self.attempts(limit)?.0)
+    }
+
+    fn attempts(&mut self, limit: &Budgets) -> Result<(Layout, Written), Unsettled> {
         let mut budgets = *limit;
         for _ in 0..ATTEMPTS {
             let chosen = self.solve(&budgets).map_err(Unsettled::Unsolved)?;
             let choices = self.choices(&chosen);
-            self.written_out(&choices).map_err(Unsettled::TooLong)?;
-            let mut program = wan::lower(self.model, self.request, &choices).map_err(Unsettled::Refused)?;
-            let packed = pack(&mut program, Effort::default());
-            let taken = taken(self.model, &program);
-            let over = taken.iter().map(|taken| over(taken, limit)).fold([0, 0], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
-            if over == [0, 0] {
-                return Ok(Settled { chosen, choices, program, packed, taken, budgets });
+            let (taken, written) = self.taken(&choices)?;
+            let reckoned = self.reckoned(&chosen);
+            let mut within = true;
+            for (taken, reckoned) in taken.iter().zip(&reckoned) {
+                let [device, host] = over(taken, limit);
+                // Another choice is made only below what this one was reckoned with.
+                let [device_bytes, host_bytes] = [reckoned.of_device(limit), reckoned.host_bytes].map(|bytes| bytes.saturating_sub(1));
+                if device > 0 {
+                    budgets.device_bytes = budgets.device_bytes.min(limit.device_bytes.saturating_sub(device)).min(device_bytes);
+                }
+                if host > 0 {
+                    budgets.host_bytes = budgets.host_bytes.min(limit.host_bytes.saturating_sub(host)).min(host_bytes);
+                }
+                within &= device == 0 && host == 0;
             }
-            budgets.device_bytes = budgets.device_bytes.saturating_sub(over[0]);
-            budgets.host_bytes = budgets.host_bytes.saturating_sub(over[1]);
+            if within {
+                return Ok((Layout { chosen, choices, taken, budgets }, written));
+            }
         }
         Err(Unsettled::Over)
+    }
+
+    /// What a program takes; the program too, if it had to be written out for that.
+    fn taken(&mut self, choices: &Choices) -> Result<(Vec<Taken>, Written), Unsettled> {
+        if let Some((_, taken)) = self.known.taken.iter().find(|(known, _)| known == choices) {
+            return Ok((taken.clone(), None));
+        }
+        let (program, packed) = self.write(choices)?;
+        let taken = taken(self.model, &program);
+        self.known.taken.push((choices.clone(), taken.clone()));
+        Ok((taken, Some((program, packed))))
+    }
+
+    fn write(&self, choices: &Choices) -> Result<(Program, Vec<Packed>), Unsettled> {
+        self.written_out(choices).map_err(Unsettled::TooLong)?;
+        let mut program = wan::lower(self.model, self.request, choices).map_err(Unsettled::Refused)?;
+        let packed = pack(&mut program, Effort::default());
+        Ok((program, packed))
+    }
+
+    /// What a choice was reckoned with, part by part.
+    pub fn reckoned(&self, chosen: &Chosen) -> Vec<Taken> {
+        let of = |role: Role| {
+            let need = match role {
+                Role::TextEncoder => chosen.text.need,
+                Role::Vae => chosen.decode.need,
+                _ => chosen.transformer.need,
+            };
+            Taken { role, device_bytes: need.device_bytes, host_bytes: need.host_bytes + self.request_bytes }
+        };
+        roles(self.model).into_iter().map(of).collect()
     }
 }
 
@@ -113,9 +189,15 @@ impl Options<'_> {
     }
 }
 
+impl Taken {
+    /// Of the device, with what the driver keeps for page-locked memory.
+    fn of_device(&self, limit: &Budgets) -> u64 {
+        self.device_bytes.saturating_add(limit.registered(self.host_bytes))
+    }
+}
+
 fn over(taken: &Taken, limit: &Budgets) -> [u64; 2] {
-    let device = taken.device_bytes.saturating_add(limit.registered(taken.host_bytes));
-    [device.saturating_sub(limit.device_bytes), taken.host_bytes.saturating_sub(limit.host_bytes)]
+    [taken.of_device(limit).saturating_sub(limit.device_bytes), taken.host_bytes.saturating_sub(limit.host_bytes)]
 }
 
 /// Components in the order in which they run.
