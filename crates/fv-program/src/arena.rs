@@ -178,9 +178,11 @@ impl<'a> Packing<'a> {
         for (number, part) in (0..).zip(parts) {
             let graph = Graph::of(part, number, &places, conflicts, &self.sizes);
             let layout = known.entry(graph).or_insert_with_key(|graph| {
-                let members: Vec<u32> = part.members.iter().map(|at| self.buffers[*at as usize]).collect();
-                let cliques = search::cliques(self.lives, self.order, &members);
-                let layout = fit::fit(graph, least - part.base, effort, &cliques);
+                let cliques = || {
+                    let members: Vec<u32> = part.members.iter().map(|at| self.buffers[*at as usize]).collect();
+                    search::cliques(self.lives, self.order, &members)
+                };
+                let layout = fit::fit(graph, least - part.base, effort, cliques);
                 *nodes += u64::from(layout.nodes);
                 layout
             });

@@ -35,6 +35,10 @@ impl Graph {
         self.sizes.len()
     }
 
+    fn degree(&self, at: usize) -> usize {
+        (self.starts[at + 1] - self.starts[at]) as usize
+    }
+
     pub(crate) fn near(&self, at: usize) -> impl Iterator<Item = usize> {
         self.neighbours[self.starts[at] as usize..self.starts[at + 1] as usize].iter().map(|other| *other as usize)
     }
@@ -59,16 +63,16 @@ enum Gap {
 const UNPLACED: u64 = u64::MAX;
 
 /// A layout of at most `enough` bytes where one is found, otherwise the lowest that is.
-pub(crate) fn fit(graph: &Graph, enough: u64, effort: Effort, cliques: &[Clique]) -> Layout {
+pub(crate) fn fit(graph: &Graph, enough: u64, effort: Effort, cliques: impl FnOnce() -> Vec<Clique>) -> Layout {
     let mut best: Option<(Layout, Vec<usize>, Gap)> = None;
-    for order in orders(graph) {
+    'orders: for order in orders(graph) {
         for gap in [Gap::Lowest, Gap::Tightest] {
             let layout = place(graph, &order, gap);
             if best.as_ref().is_none_or(|(best, ..)| layout.height < best.height) {
                 best = Some((layout, order.clone(), gap));
             }
             if best.as_ref().is_some_and(|(best, ..)| best.height <= enough) {
-                break;
+                break 'orders;
             }
         }
     }
@@ -79,28 +83,30 @@ pub(crate) fn fit(graph: &Graph, enough: u64, effort: Effort, cliques: &[Clique]
         repair(graph, &mut layout, order, gap, enough, effort.repairs);
     }
     if layout.height > enough {
-        search::improve(graph, &mut layout, enough, effort.looks, cliques);
+        search::improve(graph, &mut layout, enough, effort.looks, &cliques());
     }
     layout
 }
 
-/// Orders in which buffers are placed: by size, by what they are in conflict with, by both, as they come.
-fn orders(graph: &Graph) -> Vec<Vec<usize>> {
+/// Orders in which buffers are placed, made as they are needed: by size, by what they are in conflict with, by both, as they come.
+fn orders(graph: &Graph) -> impl Iterator<Item = Vec<usize>> {
     let around: Vec<u64> = (0..graph.len()).map(|at| graph.near(at).map(|other| graph.sizes[other]).sum()).collect();
-    let degree: Vec<usize> = (0..graph.len()).map(|at| graph.near(at).count()).collect();
-    let size = |at: usize| graph.sizes[at];
-    let by = |key: &dyn Fn(usize) -> (u128, u128)| {
+    (0..5).map(move |number| {
+        let key = |at: usize| -> (u128, u128) {
+            let (size, degree) = (u128::from(graph.sizes[at]), graph.degree(at) as u128);
+            match number {
+                0 => (size, around[at].into()),
+                1 => (size * (degree + 1), 0),
+                2 => (u128::from(around[at]) + size, size),
+                3 => (degree, size),
+                // As they come: sorting keeps the order of what is equal.
+                _ => (0, 0),
+            }
+        };
         let mut order: Vec<usize> = (0..graph.len()).collect();
-        order.sort_by_key(|at| std::cmp::Reverse(key(*at)));
+        order.sort_by_cached_key(|at| std::cmp::Reverse(key(*at)));
         order
-    };
-    vec![
-        by(&|at| (size(at).into(), around[at].into())),
-        by(&|at| (u128::from(size(at)) * (degree[at] as u128 + 1), 0)),
-        by(&|at| ((around[at] + size(at)).into(), size(at).into())),
-        by(&|at| (degree[at] as u128, size(at).into())),
-        (0..graph.len()).collect(),
-    ]
+    })
 }
 
 fn place(graph: &Graph, order: &[usize], gap: Gap) -> Layout {
@@ -190,7 +196,7 @@ mod tests {
         #[test]
         fn a_layout_that_is_called_the_smallest_is(sizes in vec(1..9_u64, 1..7), edges in vec(any::<bool>(), 36)) {
             let graph = graph(sizes, &edges);
-            let layout = fit(&graph, 0, Effort { repairs: 0, ..Effort::default() }, &[]);
+            let layout = fit(&graph, 0, Effort { repairs: 0, ..Effort::default() }, Vec::new);
             prop_assert!(layout.smallest);
             prop_assert_eq!(layout.height, lowest(&graph, &mut Vec::new()));
             for at in 0..graph.len() {
