@@ -22,6 +22,7 @@ use crate::forecast::request::of_plan;
 use crate::forecast::workload::{Question as Timed, unknown};
 use crate::modules::weights_only;
 use crate::program::{Alive, Model as Allocator, Program, Runs, Sampling, Site, Timeline};
+use crate::question::device_peak;
 use crate::resolve::{Overrides, resolve};
 use crate::settings::Settings;
 use crate::spread::{Spread, Work};
@@ -465,8 +466,7 @@ pub(crate) struct Brief {
 
 impl From<&Summary> for Brief {
     fn from(summary: &Summary) -> Self {
-        let device_peak = Interval::highest(summary.stages.iter().map(|stage| stage.peak_bytes.device));
-        Self { status: summary.status, device_peak, margin_bytes: summary.margin_bytes }
+        Self { status: summary.status, device_peak: device_peak(summary), margin_bytes: summary.margin_bytes }
     }
 }
 

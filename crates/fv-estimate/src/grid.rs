@@ -128,6 +128,8 @@ pub enum Cell {
     },
     /// It does not fit.
     Refused,
+    /// Whether it fits is not known.
+    Unknown,
 }
 
 /// How a plan of the policy `optimal` computes.
@@ -202,11 +204,18 @@ pub struct Grid {
     pub cells: Vec<Cell>,
     /// Why cells have no time, where a plan says.
     pub unforecast: Vec<Reason>,
+    /// Why cells are unknown.
+    pub unknown: Vec<Reason>,
     /// Whose rules decided.
     pub policy: PolicyName,
 }
 
 impl Grid {
+    /// Why cells are unknown, in a line; empty where none is.
+    pub fn why_unknown(&self) -> String {
+        self.unknown.iter().map(|reason| format!("{} [{}]", reason.message, reason.code)).collect::<Vec<_>>().join("; ")
+    }
+
     /// Plans every combination, by the published policy unless it is said otherwise. `plan` is given device and host memory in bytes.
     ///
     /// # Errors
@@ -218,7 +227,7 @@ impl Grid {
                 cells.push(plan(vram.bytes(), ram.bytes())?);
             }
         }
-        Ok(Self { axes, cells, unforecast: Vec::new(), policy: PolicyName::Freevideo })
+        Ok(Self { axes, cells, unforecast: Vec::new(), unknown: Vec::new(), policy: PolicyName::Freevideo })
     }
 
     /// Rows with their host memory.

@@ -1,7 +1,7 @@
 //! A deployment on a device of which several requests and settings are asked in turn.
 
 use fv_spec::compiled::{Example, Model, RulesFile};
-use fv_spec::estimate::{Estimate, Verdict};
+use fv_spec::estimate::{Estimate, Interval, Summary, Verdict};
 use fv_spec::questions::Clip;
 use fv_spec::request::{PartialRequest, Request};
 
@@ -86,6 +86,11 @@ pub fn exactly(request: &Request) -> PartialRequest {
 /// Whether a verdict counts as fitting.
 pub fn admitted(verdict: Verdict, admit_uncertain: bool) -> bool {
     verdict == Verdict::Fits || (admit_uncertain && verdict == Verdict::Uncertain)
+}
+
+/// The device peak over all stages: the largest of each figure.
+pub fn device_peak(summary: &Summary) -> Option<Interval> {
+    Interval::highest(summary.stages.iter().map(|stage| stage.peak_bytes.device))
 }
 
 /// A clip and its verdict.

@@ -22,7 +22,7 @@ use fv_spec::request::PartialRequest;
 use crate::device::DeviceSpec;
 use crate::error::InputError;
 use crate::evidence::{assess_with_runs, gib, largest_peaks};
-use crate::question::{Question};
+use crate::question::Question;
 use crate::resolve::Overrides;
 
 /// A device, partition and deployment that may be recommended.

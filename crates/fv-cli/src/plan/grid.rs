@@ -95,7 +95,7 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
     }
     let rules = session.store.rules()?;
     let mut seen: Option<PlanRequest> = None;
-    let mut unforecast: Vec<Reason> = Vec::new();
+    let (mut unforecast, mut unknown): (Vec<Reason>, Vec<Reason>) = (Vec::new(), Vec::new());
     let mut cells = Grid::new(axes, |vram, ram| {
         let pools = [(&mut machine.vram, vram), (&mut machine.host, ram)];
         for (pool, bytes) in pools {
@@ -120,13 +120,29 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
                 }
             }
         }
-        cell(outcome)
+        Ok::<Cell, Stop>(match outcome {
+            Outcome::Planned(plan) => Cell::of(&plan),
+            Outcome::Refused(_) => Cell::Refused,
+            Outcome::Unplanned(unplanned) => {
+                unknown.extend(unplanned.reasons);
+                Cell::Unknown
+            }
+        })
     })?;
-    (cells.unforecast, cells.policy) = (unforecast, rule.policy());
+    // Cells differ in figures of one reason.
+    unknown.sort_by(|one, other| (&one.code, &one.message).cmp(&(&other.code, &other.message)));
+    unknown.dedup_by(|one, other| one.code == other.code);
+    if !cells.cells.is_empty() && cells.cells.iter().all(|cell| *cell == Cell::Unknown) {
+        return Err(Stop::Usage(unknown.into_iter().map(|reason| reason.message).collect::<Vec<_>>().join("\nerror: ")));
+    }
+    (cells.unforecast, cells.unknown, cells.policy) = (unforecast, unknown, rule.policy());
     // A file has no place for it. Of a card that nobody named nothing was expected.
     if arguments.format != GridFormat::Table && name.is_some() && !cells.unforecast.is_empty() {
         let why: Vec<&str> = cells.unforecast.iter().map(|reason| reason.message.as_str()).collect();
         writeln!(session.err, "note: not every time has a figure: {}", why.join("; "))?;
+    }
+    if arguments.format != GridFormat::Table && !cells.unknown.is_empty() {
+        writeln!(session.err, "note: some combinations are not known: {}", cells.why_unknown())?;
     }
     let names = Names { model: &model.name, device: name.as_deref() };
     let about = seen.map_or(String::new(), |request| about(rule.passes(), machine.os.value, &request, &names));
@@ -141,17 +157,6 @@ pub fn grid(session: &mut Session<'_>, arguments: &GridArguments) -> Result<(), 
     match &arguments.out {
         Some(out) => save(out, &text),
         None => Ok(session.out.write_all(text.as_bytes())?),
-    }
-}
-
-fn cell(outcome: Outcome) -> Result<Cell, Stop> {
-    match outcome {
-        Outcome::Planned(plan) => Ok(Cell::of(&plan)),
-        Outcome::Refused(_) => Ok(Cell::Refused),
-        Outcome::Unplanned(unplanned) => {
-            let why = unplanned.reasons.into_iter().map(|reason| reason.message).collect::<Vec<_>>();
-            Err(Stop::Usage(why.join("\nerror: ")))
-        }
     }
 }
 

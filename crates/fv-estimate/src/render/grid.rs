@@ -38,6 +38,7 @@ pub(super) fn blocks(cell: &Cell) -> String {
     match cell {
         Cell::Planned { resident_blocks, disk_streaming, .. } => format!("{resident_blocks}{}", if *disk_streaming { "·" } else { " " }),
         Cell::Refused => "x ".to_owned(),
+        Cell::Unknown => "? ".to_owned(),
     }
 }
 
@@ -46,6 +47,7 @@ fn step(cell: &Cell) -> String {
         Cell::Planned { step_ns: Some(ns), .. } => seconds(*ns),
         Cell::Planned { step_ns: None, .. } => "-".to_owned(),
         Cell::Refused => "x".to_owned(),
+        Cell::Unknown => "?".to_owned(),
     }
 }
 
@@ -54,9 +56,14 @@ pub(super) fn summary(grid: &Grid) -> String {
     let planned = grid.cells.iter().filter(|cell| matches!(cell, Cell::Planned { .. })).count();
     let streamed = grid.cells.iter().filter(|cell| matches!(cell, Cell::Planned { disk_streaming: true, .. })).count();
     let times = || grid.cells.iter().filter_map(|cell| if let Cell::Planned { step_ns, .. } = cell { *step_ns } else { None });
+    let unknown = grid.cells.iter().filter(|cell| **cell == Cell::Unknown).count();
+    let unknown = if unknown > 0 { format!(", {unknown} are not known") } else { String::new() };
     let range = times().min().zip(times().max());
     let range = range.map_or(String::new(), |(least, most)| format!(", {} to {} s a step", seconds(least), seconds(most)));
-    format!("{planned} of {} fit, {streamed} read blocks from disk at every step{range}", plural(grid.cells.len() as u64, "combination"))
+    format!(
+        "{planned} of {} fit, {streamed} read blocks from disk at every step{unknown}{range}",
+        plural(grid.cells.len() as u64, "combination")
+    )
 }
 
 /// Two tables, rows of host memory and columns of device memory: blocks on the device, and seconds of a step. Tables wider
@@ -66,14 +73,19 @@ pub fn grid(grid: &Grid, names: &Names<'_>, about: &str, width: usize) -> Text {
     let mut text = Text::default();
     text.line(Line::new().add(Tone::Strong, names.model).plain(&format!(": {}", summary(grid))));
     text.wrapped(Line::new(), Line::new().quiet(about), width);
-    let title = "blocks on the device  · others are read from disk at every step, x does not fit";
-    table(&mut text, grid, title, true, width, &|cell| (tone(cell), blocks(cell)));
+    let mark = if grid.unknown.is_empty() { "" } else { ", ? is not known" };
+    let title = format!("blocks on the device  · others are read from disk at every step, x does not fit{mark}");
+    table(&mut text, grid, &title, true, width, &|cell| (tone(cell), blocks(cell)));
     if grid.cells.iter().any(|cell| matches!(cell, Cell::Planned { step_ns: Some(_), .. })) {
-        table(&mut text, grid, "seconds a step  x does not fit", false, width, &|cell| (tone(cell), step(cell)));
+        table(&mut text, grid, &format!("seconds a step  x does not fit{mark}"), false, width, &|cell| (tone(cell), step(cell)));
     } else {
         text.blank();
         let why = unforecast(&grid.unforecast).unwrap_or_else(|| "there is no forecast for this engine on this device".to_owned());
         text.wrapped(Line::new().add(Tone::Strong, "seconds a step").quiet("  "), Line::new().quiet(&format!("none: {why}")), width);
+    }
+    if !grid.unknown.is_empty() {
+        text.blank();
+        text.wrapped(Line::new().add(Tone::Strong, "not known").quiet("  "), Line::new().quiet(&grid.why_unknown()), width);
     }
     text
 }
@@ -83,6 +95,7 @@ fn tone(cell: &Cell) -> Tone {
         Cell::Planned { disk_streaming: true, .. } => Tone::Unsure,
         Cell::Planned { .. } => Tone::Plain,
         Cell::Refused => Tone::Bad,
+        Cell::Unknown => Tone::Quiet,
     }
 }
 
@@ -127,7 +140,7 @@ pub fn grid_csv(grid: &Grid) -> String {
                 Cell::Planned { resident_blocks, disk_streaming, step_ns, way } => {
                     (step_ns.map(seconds).unwrap_or_default(), resident_blocks.to_string(), u8::from(*disk_streaming).to_string(), *way)
                 }
-                Cell::Refused => Default::default(),
+                Cell::Refused | Cell::Unknown => Default::default(),
             };
             let way = if own { format!(",{}", way_fields(way).join(",")) } else { String::new() };
             // Writing to a string does not fail.

@@ -57,12 +57,14 @@ pub fn grid_svg(grid: &Grid, names: &Names<'_>, about: &str) -> String {
     panel.draw(&mut svg, "Blocks on the device", &|cell| match cell {
         Cell::Planned { resident_blocks, .. } => resident_blocks.to_string(),
         Cell::Refused => String::new(),
+        Cell::Unknown => "?".to_owned(),
     });
     if timed {
         let panel = Panel { top: TOP + size.panel + GAP, ..panel };
         panel.draw(&mut svg, "Seconds a step", &|cell| match cell {
             Cell::Planned { step_ns, .. } => step_ns.map_or_else(|| "-".to_owned(), seconds),
             Cell::Refused => String::new(),
+            Cell::Unknown => "?".to_owned(),
         });
     }
     legend(&mut svg, height - LEGEND + 18, timed);
@@ -119,6 +121,7 @@ fn said(vram: MilliGib, ram: MilliGib, cell: &Cell) -> String {
     let place = format!("{vram} GiB VRAM, {ram} GiB RAM");
     match cell {
         Cell::Refused => format!("{place}: does not fit"),
+        Cell::Unknown => format!("{place}: not known"),
         Cell::Planned { resident_blocks, disk_streaming, step_ns, .. } => {
             let time = step_ns.map_or(String::new(), |ns| format!(", {} s a step", seconds(ns)));
             let disk = if *disk_streaming { ", reads from disk" } else { "" };
@@ -140,6 +143,9 @@ fn one(svg: &mut String, left: usize, top: usize, said: &str, fill: Option<&str>
         Cell::Refused => {
             let (x, y) = (left + width / 2, top + height / 2);
             let _ = write!(svg, "<path class=\"cross\" d=\"M{} {}l8 8m0 -8l-8 8\"/>", x - 4, y - 4);
+        }
+        Cell::Unknown => {
+            let _ = write!(svg, "<text class=\"mid\" x=\"{}\" y=\"{}\">{shown}</text>", left + width / 2, top + 14);
         }
         Cell::Planned { disk_streaming, .. } => {
             let _ = write!(svg, "<text class=\"mid\" x=\"{}\" y=\"{}\">{shown}</text>", left + width / 2, top + 14);

@@ -169,13 +169,12 @@ fn fastest(model: &Model, request: &Request, speed: &Speed, budgets: &Budgets) -
     let formats = planned::formats(Precision::Fp32).ok_or_else(|| Stop::Usage("single precision has no program".to_owned()))?;
     let mut options = Options::new(model, request, formats, &speed.rates).map_err(|unknown| Stop::Usage(unknown.to_string()))?;
     let settled = options.settle(budgets).map_err(|unsettled| match unsettled {
-        Unsettled::Unsolved(Unsolved::Part(role, needs)) => short(role.word(), &needs, budgets),
+        Unsettled::Unsolved(Unsolved::Part(role, needs)) | Unsettled::Over(role, needs) => short(role.word(), &needs, budgets),
         Unsettled::Unsolved(Unsolved::Rate(unknown)) => Stop::Usage(unknown.to_string()),
         Unsettled::Refused(refused) => all(refused.iter().map(ToString::to_string).collect()),
         Unsettled::TooLong(operations) => {
             Stop::Usage(format!("the program would have about {operations} operations; {MOST_OPERATIONS} are written out"))
         }
-        Unsettled::Over => Stop::Short(format!("no layout was found within {}", both(budgets.device_bytes, budgets.host_bytes))),
     })?;
     let findings = check::check_places(&settled.program, &[]);
     if findings.is_empty() { Ok((settled.program, settled.packed)) } else { Err(all(findings.iter().map(ToString::to_string).collect())) }

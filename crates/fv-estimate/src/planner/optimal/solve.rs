@@ -54,9 +54,9 @@ pub(super) fn solve<'a>(covered: &'a Covered, resolved: &'a Resolved, depth: Dep
     *known = std::mem::take(&mut options.known);
     let (Layout { chosen, choices, taken, budgets }, program) = match found {
         Ok(found) => found,
-        Err(Unsettled::Unsolved(Unsolved::Part(role, needs))) => return Found::Short(Short { role, needs }),
+        Err(Unsettled::Unsolved(Unsolved::Part(role, needs)) | Unsettled::Over(role, needs)) => return Found::Short(Short { role, needs }),
         Err(Unsettled::TooLong(operations)) => return Found::TooLong(operations),
-        Err(Unsettled::Unsolved(Unsolved::Rate(_)) | Unsettled::Refused(_) | Unsettled::Over) => return unknown(),
+        Err(Unsettled::Unsolved(Unsolved::Rate(_)) | Unsettled::Refused(_)) => return unknown(),
     };
     let played = match program.map(|program| (costs(&program, &resolved.speed.rates), program)) {
         Some((Ok(costs), program)) => {

@@ -5,7 +5,7 @@ use fv_spec::program::{Program, Tier};
 
 use super::{Choices, Chosen, Decoding, Options, Unsolved};
 use crate::arena::{Effort, Packed, pack};
-use crate::optimal::Budgets;
+use crate::optimal::{Budgets, Least};
 use crate::rates::Rates;
 use crate::refused::Refused;
 use crate::wan;
@@ -67,8 +67,8 @@ pub enum Unsettled {
     Unsolved(Unsolved),
     /// The request or what was chosen cannot be lowered.
     Refused(Vec<Refused>),
-    /// Every program that was looked at takes more than was reckoned with.
-    Over,
+    /// A part fits by what is reckoned and not by its layouts: what those take that were made, what the driver keeps included.
+    Over(Role, Vec<Least>),
     /// The program would have about so many operations, more than are written out.
     TooLong(u64),
 }
@@ -107,29 +107,45 @@ impl Options<'_> {
 
     fn attempts(&mut self, limit: &Budgets) -> Result<(Layout, Written), Unsettled> {
         let mut budgets = *limit;
+        let mut over: Option<(Role, Vec<Least>)> = None;
         for _ in 0..ATTEMPTS {
-            let chosen = self.solve(&budgets).map_err(Unsettled::Unsolved)?;
+            let chosen = match (self.solve(&budgets), &over) {
+                (Ok(chosen), _) => chosen,
+                // Less was reckoned with than there is.
+                (Err(Unsolved::Part(..)), Some(_)) => break,
+                (Err(unsolved), _) => return Err(Unsettled::Unsolved(unsolved)),
+            };
             let choices = self.choices(&chosen);
             let (taken, written) = self.taken(&choices)?;
             let reckoned = self.reckoned(&chosen);
             let mut within = true;
             for (taken, reckoned) in taken.iter().zip(&reckoned) {
-                let [device, host] = over(taken, limit);
+                let needed = Least { device_bytes: taken.of_device(limit), host_bytes: taken.host_bytes };
+                let [device, host] = beyond(&needed, limit);
+                if device == 0 && host == 0 {
+                    continue;
+                }
+                within = false;
+                let (role, all) = over.get_or_insert((taken.role, Vec::new()));
+                if *role == taken.role {
+                    all.push(needed);
+                }
                 // Another choice is made only below what this one was reckoned with.
-                let [device_bytes, host_bytes] = [reckoned.of_device(limit), reckoned.host_bytes].map(|bytes| bytes.saturating_sub(1));
                 if device > 0 {
-                    budgets.device_bytes = budgets.device_bytes.min(limit.device_bytes.saturating_sub(device)).min(device_bytes);
+                    let bytes = (limit.device_bytes.saturating_sub(device)).min(reckoned.of_device(limit).saturating_sub(1));
+                    budgets.device_bytes = budgets.device_bytes.min(bytes);
                 }
                 if host > 0 {
-                    budgets.host_bytes = budgets.host_bytes.min(limit.host_bytes.saturating_sub(host)).min(host_bytes);
+                    let bytes = (limit.host_bytes.saturating_sub(host)).min(reckoned.host_bytes.saturating_sub(1));
+                    budgets.host_bytes = budgets.host_bytes.min(bytes);
                 }
-                within &= device == 0 && host == 0;
             }
             if within {
                 return Ok((Layout { chosen, choices, taken, budgets }, written));
             }
         }
-        Err(Unsettled::Over)
+        let (role, needs) = over.unwrap_or((Role::Transformer, Vec::new()));
+        Err(Unsettled::Over(role, needs))
     }
 
     /// What a program takes; the program too, if it had to be written out for that.
@@ -196,8 +212,9 @@ impl Taken {
     }
 }
 
-fn over(taken: &Taken, limit: &Budgets) -> [u64; 2] {
-    [taken.of_device(limit).saturating_sub(limit.device_bytes), taken.host_bytes.saturating_sub(limit.host_bytes)]
+/// What is needed beyond so much of the device and of the host.
+fn beyond(needed: &Least, limit: &Budgets) -> [u64; 2] {
+    [needed.device_bytes.saturating_sub(limit.device_bytes), needed.host_bytes.saturating_sub(limit.host_bytes)]
 }
 
 /// Components in the order in which they run.
