@@ -327,6 +327,13 @@ impl Workload {
         Some(if may { Verdict::Uncertain } else { Verdict::DoesNotFit })
     }
 
+    /// The code of the first reason for an unknown verdict.
+    pub(crate) fn why_unknown(&self, budget: &Budget) -> Option<String> {
+        let of_planner = || self.planned(budget)?.reasons.first().cloned();
+        let first = self.unknown.first().or(budget.reasons.first()).cloned();
+        first.or_else(of_planner).map(|reason| reason.code)
+    }
+
     /// The runtime's own planner, where there is one.
     pub(crate) fn planner(&self) -> Option<&dyn ByPlan> {
         self.by_plan.as_deref()

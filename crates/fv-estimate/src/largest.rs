@@ -3,7 +3,8 @@
 //! What must be alive at once grows with every frame and pixel, so the end of what *may* fit is found by bisection. What an
 //! allocator holds does not grow steadily: sizes that follow each other well need less. So from there the clips that may fit
 //! are tried one by one, downwards, until one fits; the answer is the largest that fits and not merely one before which a
-//! smaller one failed. It and the next larger legal clip are estimated anew, and the answer carries both verdicts.
+//! smaller one failed. It and the next larger legal clip are estimated by themselves, and the answer carries both verdicts. Of a runtime
+//! that plans, a clip's layout decides, and no plan is written out for it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -447,8 +447,7 @@ fn fill(row: &mut SweepRow, workload: &Workload, budget: &Budget) {
     row.decoding_bytes = peak(StageName::Decoding);
     row.margin_bytes = summary.margin_bytes;
     row.host_bytes = workload.host_bytes(budget);
-    let reason = || workload.unknown.first().or(budget.reasons.first()).map(|reason| reason.code.clone());
-    row.reason = (summary.status == Verdict::Unknown).then(reason).flatten();
+    row.reason = if summary.status == Verdict::Unknown { workload.why_unknown(budget) } else { None };
 }
 
 impl Variant {

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::budget::Asked as Offered;
 use crate::device::{DeviceSpec, from_flags};
+use crate::estimate::Brief;
 use crate::question::Question as Asking;
 use crate::resolve::{Overrides, fv_run::deployment};
 
@@ -175,6 +176,57 @@ fn a_refusal_names_what_is_short_and_shows_the_least() {
     let large = from_flags(8.0, None, None, None).unwrap();
     let enough = Asking { asked: &asked, ..case.asking(Some(&large)) }.estimate(&self::short()).unwrap();
     assert_eq!((enough.status, enough.memory.budget_bytes), (Verdict::Fits, Some(most)), "{:?}", enough.reasons);
+}
+
+/// With little of both, in small steps: around what is needed layouts decide and not what is reckoned with.
+#[test]
+fn a_refusal_is_never_without_numbers() {
+    let (mut fits, mut device, mut host) = (0, 0, 0);
+    for sixteenths in (8..24_u32).chain([128]) {
+        for host_gb in [1.1, 1.3, 1.5, 1.7] {
+            let case = Case::new("fastwan21", Some(host_gb));
+            let card = from_flags(f64::from(sixteenths) / 16.0, None, None, None).unwrap();
+            let estimate = case.estimate(Some(&card));
+            let found = format!("{sixteenths}/16 GiB and {host_gb} GB: {:?}", estimate.reasons);
+            if estimate.status == Verdict::Fits {
+                fits += 1;
+                continue;
+            }
+            assert_eq!((estimate.status, codes(&estimate)), (Verdict::DoesNotFit, vec!["refused-by-planner"]), "{found}");
+            let short = estimate.shortfall.unwrap_or_else(|| panic!("{found}"));
+            assert!(short.bytes > 0 && !found.contains("more memory than there is"), "{found}");
+            *if short.tier == "device" { &mut device } else { &mut host } += 1;
+        }
+    }
+    assert!(fits > 0 && device > 0 && host > 0, "{fits} {device} {host}");
+}
+
+#[test]
+fn what_a_layout_takes_is_what_its_plan_says() {
+    for id in ["fastwan21", "wan21-t2v-14b"] {
+        let case = Case::new(id, Some(24.0));
+        let (card, mut all) = (card("rtx-4090-24gb"), Vec::new());
+        let workload = case.asking(Some(&card)).evaluate(&short(), false).unwrap();
+        for gib in [1, 2, 4, 8, 16, 22] {
+            let asked = Offered { memory_budget_bytes: Some(gib << 30), ..case.offered.clone() };
+            let budget = Asking { asked: &asked, ..case.asking(Some(&card)) }.budget(&workload.settings).unwrap();
+            let brief = workload.brief(&budget);
+            assert_eq!(brief, Brief::from(&workload.summary(&budget)), "{id} within {gib} GiB");
+            all.push(brief.status);
+        }
+        assert!(all.contains(&Verdict::Fits) && all.contains(&Verdict::DoesNotFit), "{all:?}");
+    }
+}
+
+#[test]
+fn what_only_the_planner_does_not_know_has_its_code() {
+    let case = Case::new("wan21-t2v-14b", Some(64.0));
+    let card = card("rtx-4090-24gb");
+    let request = PartialRequest { num_frames: Some(325), ..PartialRequest::default() };
+    let workload = case.asking(Some(&card)).evaluate(&request, false).unwrap();
+    let budget = case.asking(Some(&card)).budget(&workload.settings).unwrap();
+    assert_eq!(workload.summary(&budget).status, Verdict::Unknown);
+    assert_eq!(workload.why_unknown(&budget).as_deref(), Some("too-large"));
 }
 
 #[test]
