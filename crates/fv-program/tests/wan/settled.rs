@@ -8,7 +8,29 @@ use fv_program::wan::{planned, tiny};
 use fv_spec::plan::Precision;
 use fv_spec::program::Tier;
 
+use crate::published::{self, Published};
+
 const RATES: Rates = Rates { launch_ns: 1_000, copy_ns: 1_000, ..EVEN };
+
+/// The fastest way may take more operations than are written out; another one is taken then, and more memory never takes a plan away.
+#[test]
+fn more_memory_never_makes_a_program_too_long() {
+    let Published { model, mut request } = published::all().into_iter().find(|known| known.model.id == "wan21-t2v-14b").expect("there");
+    let (rates, mut found) = (published::rates(published::MIDDLE), Vec::new());
+    for frames in [325, 401, 801] {
+        request.frames = frames;
+        let mut options = Options::new(&model, &request, published::BF16, &rates).expect("rates are known");
+        let written = |gib: u64| {
+            let budgets = Budgets { device_bytes: gib << 30, host_bytes: 64 << 30, per_pinned_gib_bytes: 2 << 20 };
+            let chosen = options.solve(&budgets).ok()?;
+            Some(options.written_out(&options.choices(&chosen)).is_ok())
+        };
+        let cases: Vec<Option<bool>> = (2..48).map(written).collect();
+        assert!(cases.is_sorted(), "{frames} frames: {cases:?}");
+        found.extend(cases);
+    }
+    assert!([None, Some(true)].iter().all(|case| found.contains(case)), "{found:?}");
+}
 
 #[test]
 fn a_settled_program_is_within_both_budgets() {

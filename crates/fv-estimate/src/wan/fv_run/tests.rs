@@ -220,9 +220,9 @@ fn what_a_layout_takes_is_what_its_plan_says() {
 
 #[test]
 fn what_only_the_planner_does_not_know_has_its_code() {
-    let case = Case::new("wan21-t2v-14b", Some(64.0));
+    let case = Case::new("wan21-t2v-14b", None);
     let card = card("rtx-4090-24gb");
-    let request = PartialRequest { num_frames: Some(325), ..PartialRequest::default() };
+    let request = PartialRequest { num_frames: Some(4093), ..PartialRequest::default() };
     let workload = case.asking(Some(&card)).evaluate(&request, false).unwrap();
     let budget = case.asking(Some(&card)).budget(&workload.settings).unwrap();
     assert_eq!(workload.summary(&budget).status, Verdict::Unknown);

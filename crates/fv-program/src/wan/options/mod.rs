@@ -50,6 +50,8 @@ pub struct Options<'a> {
     pub request_bytes: u64,
     /// What was found out on the way, for other budgets and other devices.
     pub known: Known,
+    /// Operations of the decoding that has the fewest.
+    fewest_of_decoding: u64,
 }
 
 /// What was chosen for all parts.
@@ -92,7 +94,13 @@ impl<'a> Options<'a> {
         let several = turn > 0 && turn < request.schedule.steps && request.schedule.sampler == Sampler::UniPc;
         let states = if several { 4 } else { 1 } * model.vae.latent * model.latent(request).len() * formats.exact.bytes();
         let request_bytes = embeddings + handed.max(states);
-        Ok(Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes, known: Known::default() })
+        let (known, fewest_of_decoding) = (Known::default(), 0);
+        let mut options =
+            Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes, known, fewest_of_decoding };
+        let mut kinds: Vec<Decode> = options.decode.iter().map(|way| way.decode).collect();
+        kinds.dedup();
+        options.fewest_of_decoding = kinds.iter().map(|decode| options.operations_of_decoding(decode)).min().unwrap_or(0);
+        Ok(options)
     }
 
     /// The best of each part within the budgets.
@@ -104,10 +112,11 @@ impl<'a> Options<'a> {
         let rest = self.beside_request(budgets);
         let transformer = self.solve_transformer(&rest)?;
         let text = solve(&[self.text], &rest);
+        let compute = self.ways.all()[transformer.configuration];
         Ok(Chosen {
             text: text.ok_or_else(|| self.unsolved(Role::TextEncoder, least(&[self.text], budgets), budgets))?,
             transformer,
-            decode: self.solve_decode(&rest)?,
+            decode: self.solve_decode(&rest, &compute)?,
         })
     }
 
@@ -124,30 +133,47 @@ impl<'a> Options<'a> {
     pub fn alternative(&self, budgets: &Budgets, way: impl Fn(&Compute) -> bool, counts: impl Fn(&Counts) -> bool) -> Option<Solution> {
         let budgets = self.beside_request(budgets);
         let mut search = Search::new(&budgets, &counts);
-        self.ways.search(0..if self.staged { KINDS } else { 1 }, &budgets, &way, &counts, &mut search).ok()?;
+        let kinds = 0..if self.staged { KINDS } else { 1 };
+        self.ways.search(kinds, &budgets, self.most_of_steps(), &way, &counts, &mut search).ok()?;
         search.best.map(|(_, solution)| solution)
     }
 
     fn solve_transformer(&mut self, budgets: &Budgets) -> Result<Solution, Unsolved> {
-        let mut search = Search::new(budgets, &|_| true);
-        self.ways.search(0..1, budgets, &|_| true, &|_| true, &mut search)?;
-        // Nothing that moves more is faster than the fastest computing.
-        let fastest = bucket(self.ways.fastest_ns()?);
-        self.staged = search.best.as_ref().is_none_or(|(best, _)| best.0 > fastest);
-        if self.staged {
-            self.ways.search(1..KINDS, budgets, &|_| true, &|_| true, &mut search)?;
-        }
-        match search.best {
-            Some((_, solution)) => Ok(solution),
+        // What no program is written out for is taken only where there is nothing else.
+        let found = self.best_of(budgets, self.most_of_steps())?;
+        let (best, staged) = if found.0.is_some() { found } else { self.best_of(budgets, u64::MAX)? };
+        self.staged = staged;
+        match best {
+            Some(solution) => Ok(solution),
             None => Err(self.unsolved(Role::Transformer, least(&self.ways.smallest()?, budgets), budgets)),
         }
     }
 
-    fn solve_decode(&mut self, budgets: &Budgets) -> Result<Decoding, Unsolved> {
-        let fits = |way: &&Decoding| budgets.hold(way.need);
-        if let Some(way) = self.decode.iter().find(fits) {
+    /// Operations that the steps of a program may have, if it is to be written out.
+    fn most_of_steps(&self) -> u64 {
+        MOST_OPERATIONS.saturating_sub(self.fewest_of_decoding)
+    }
+
+    /// The best of the ways with so many operations, and whether it was compared with ways that keep activations in host memory.
+    fn best_of(&self, budgets: &Budgets, most: u64) -> Result<(Option<Solution>, bool), UnknownRate> {
+        let mut search = Search::new(budgets, &|_| true);
+        self.ways.search(0..1, budgets, most, &|_| true, &|_| true, &mut search)?;
+        // Nothing that moves more is faster than the fastest computing.
+        let fastest = bucket(self.ways.fastest_ns()?);
+        let staged = search.best.as_ref().is_none_or(|(best, _)| best.0 > fastest);
+        if staged {
+            self.ways.search(1..KINDS, budgets, most, &|_| true, &|_| true, &mut search)?;
+        }
+        Ok((search.best.map(|(_, solution)| solution), staged))
+    }
+
+    fn solve_decode(&mut self, budgets: &Budgets, compute: &Compute) -> Result<Decoding, Unsolved> {
+        let left = MOST_OPERATIONS.saturating_sub(self.operations_of_steps(compute));
+        let short = |way: &&Decoding| budgets.hold(way.need) && self.operations_of_decoding(&way.decode) <= left;
+        if let Some(way) = self.decode.iter().find(short) {
             return Ok(way.clone());
         }
+        let fits = |way: &&Decoding| budgets.hold(way.need);
         if self.decode.iter().all(|way| !way.tiled) {
             let known = self.known.tiled.take().filter(|(rates, _)| rates == self.rates);
             let (rates, tiled) = match known {

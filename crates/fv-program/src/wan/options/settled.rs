@@ -3,7 +3,7 @@
 use fv_spec::authored::Role;
 use fv_spec::program::{Program, Tier};
 
-use super::{Choices, Chosen, Decoding, Options, Unsolved};
+use super::{Choices, Chosen, Compute, Decode, Decoding, Options, Unsolved, transformer};
 use crate::arena::{Effort, Packed, pack};
 use crate::optimal::{Budgets, Least};
 use crate::rates::Rates;
@@ -190,18 +190,22 @@ impl Options<'_> {
         if operations > MOST_OPERATIONS { Err(operations) } else { Ok(()) }
     }
 
-    /// Those of transformers in a step and in the last one, and the decoder's.
     fn operations(&self, choices: &Choices) -> u64 {
-        let (model, request) = (self.model, self.request);
-        let summary = Summary::new(model, request, self.formats, choices.compute, 0);
-        let of_block: u64 = summary.block.iter().map(|counted| counted.times).sum();
-        let blocks = model.transformer.blocks * summary.sweeps * choices.transformers.len() as u64;
-        let latent = model.latent(request);
-        let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], choices.decode.tiles).len() as u64;
-        let together = usize::try_from(choices.decode.frames).unwrap_or(1);
+        self.operations_of_steps(&choices.compute).saturating_add(self.operations_of_decoding(&choices.decode))
+    }
+
+    /// Of transformers in a step and in the last one.
+    pub(super) fn operations_of_steps(&self, compute: &Compute) -> u64 {
+        transformer::operations(self.model, &Summary::new(self.model, self.request, self.formats, *compute, 0))
+    }
+
+    pub(super) fn operations_of_decoding(&self, decode: &Decode) -> u64 {
+        let model = self.model;
+        let latent = model.latent(self.request);
+        let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], decode.tiles).len() as u64;
+        let together = usize::try_from(decode.frames).unwrap_or(1);
         let visits = vae::blocks::order(&model.vae, together, false).len() as u64;
-        let decoder = OPERATIONS_OF_A_VISIT.saturating_mul(visits).saturating_mul(tiles).saturating_mul(latent.frames);
-        of_block.saturating_mul(2 * blocks).saturating_add(decoder)
+        OPERATIONS_OF_A_VISIT.saturating_mul(visits).saturating_mul(tiles).saturating_mul(latent.frames)
     }
 }
 

@@ -76,6 +76,15 @@ pub(super) struct Sketched {
     pub(super) configuration: Configuration,
     /// What a block computes, activations at hand.
     pub(super) computing_ns: u64,
+    /// Operations of all steps that are written out.
+    pub(super) operations: u64,
+}
+
+/// Operations of a step and of the last one, of each transformer.
+pub(super) fn operations(model: &Model, summary: &Summary) -> u64 {
+    let of_block: u64 = summary.block.iter().map(|counted| counted.times).sum();
+    let experts = if model.boundary.is_some() { 2 } else { 1 };
+    of_block.saturating_mul(2 * model.transformer.blocks * summary.sweeps * experts)
 }
 
 /// What all ways have in common.
@@ -134,7 +143,7 @@ impl<'a> Transformer<'a> {
             staged: staged.map(|(staged, _)| staged),
             effect: if self.formats.block_weights == self.formats.compute { OutputEffect::None } else { OutputEffect::Quantised },
         };
-        Ok(Sketched { configuration, computing_ns })
+        Ok(Sketched { configuration, computing_ns, operations: operations(self.model, &summary) })
     }
 
     /// What is computed before the first step.

@@ -97,18 +97,22 @@ impl<'a> Ways<'a> {
         self.spans(0..KINDS).map(|span| self.configuration(self.index(span, span.last))).collect()
     }
 
-    /// Looks at the ways of some kinds that may be better than what was found, by how they compute and by how many blocks live where.
+    /// Looks at the ways of some kinds with no more than so many operations that may be better than what was found, by how they compute
+    /// and by how many blocks live where.
     pub(super) fn search(
         &self,
         kinds: Range<usize>,
         budgets: &Budgets,
+        most: u64,
         way: &dyn Fn(&Compute) -> bool,
         counts: &dyn Fn(&Counts) -> bool,
         search: &mut Search<'_>,
     ) -> Result<(), UnknownRate> {
         let mut waiting: BinaryHeap<Reverse<(Key, Span)>> = BinaryHeap::new();
         let add = |waiting: &mut BinaryHeap<_>, span: Span| -> Result<(), UnknownRate> {
-            if self.contained(span).any(|index| way(&self.all[index])) {
+            let short = |index: usize| self.sketched(index).is_ok_and(|sketched| sketched.operations <= most);
+            // The first of a span has the fewest pieces.
+            if short(self.index(span, span.first)) && self.contained(span).any(|index| way(&self.all[index])) {
                 let (index, configuration) = (self.index(span, span.first), self.of_all(span)?);
                 waiting.extend(promise(budgets, counts, index, &configuration).map(|key| Reverse((key, span))));
             }
