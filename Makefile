@@ -30,7 +30,7 @@ docs: ## rewrite generated schemas, compiled data and pages
 	$(FV) schema
 	$(FV) build --out crates/fv-data/data
 	$(FV) docs
-	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages --test plan_sizes
+	UPDATE_DOCS=1 $(CARGO) test --quiet -p fv-tests --test finding_pages --test plan_sizes --test contract
 
 web: ## the WebAssembly estimator, its npm package, and the calculator in web/apps/calculator/dist
 	web/build.sh
