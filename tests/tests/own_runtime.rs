@@ -216,6 +216,14 @@ fn ends_are_ends() {
     assert_eq!((tried(device, None), tried(device - 1, None)), (Some(json!("fits")), Some(json!("does_not_fit"))), "{minimum}");
     assert_eq!((tried(device, Some(host)), tried(device, Some(host - 1))), (Some(json!("fits")), Some(json!("does_not_fit"))), "{minimum}");
     assert!(!list(&minimum["devices"]).is_empty());
+    // Each stage says what it takes, one of them all of the device that is needed, and none more than either budget.
+    let stages = list(&minimum["stages"]);
+    let of = |field: &str| stages.iter().map(|stage| stage[field].as_u64().expect("a number")).collect::<Vec<_>>();
+    let names: Vec<_> = stages.iter().map(|stage| stage["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["load", "encoding", "denoising", "decoding"]);
+    assert_eq!(of("fitsBytes").into_iter().max(), Some(device), "{minimum}");
+    assert_eq!(of("fitsBytes"), of("uncertainBytes"));
+    assert!(of("hostBytes").iter().all(|bytes| (1..=host).contains(bytes)), "{minimum}");
 }
 
 /// The deployment that stands in is there for every model and takes no place of one of the catalog.

@@ -9,14 +9,14 @@ use fv_spec::estimate::{Estimate, VERSION, Verdict};
 use fv_spec::questions::{Minimum, StageMinimum, Tried};
 use fv_spec::request::PartialRequest;
 
-use crate::budget::{Asked, Budget, in_gib};
+use crate::budget::{Asked, Budget, FixedCosts, in_gib};
 use crate::device::{DeviceSpec, MAX_CAPACITY, from_flags};
 use crate::error::InputError;
 use crate::estimate::Workload;
-use crate::family::ByPlan;
+use crate::family::{ByPlan, PlannedStage};
 use crate::largest::{Wanted, largest};
 use crate::question::{Question, exactly};
-use crate::verdict::{ShortTier, device_ends};
+use crate::verdict::{ShortTier, StageNeed, device_ends};
 
 /// The smallest budget, apart from the devices of the catalog. Without a device, that of an assumed one with cuda.
 ///
@@ -64,12 +64,12 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
             checks.push(tried(&anew, &endless, budget, Some(host))?);
         }
     }
-    let stages = workload.needs().into_iter().filter_map(|need| {
-        let (peaks, host) = need.need?;
-        let (uncertain_bytes, fits_bytes) = device_ends(&peaks, host, &offered.fixed)?;
-        let host_bytes = host.pinned_bytes + host.pageable_bytes;
-        Some(StageMinimum { name: need.stage, fits_bytes, uncertain_bytes, host_bytes })
-    });
+    let stages = match (workload.planner(), fits_bytes) {
+        (Some(planner), Some(bytes)) => planned_stages(planner, &capped(&offered, bytes, host_bytes)),
+        // Without a verdict they are floors, and no budget to go by.
+        _ if uncertain_bytes.is_none() => Vec::new(),
+        _ => workload.needs().into_iter().filter_map(|need| stage(&need, &offered.fixed)).collect(),
+    };
     let wanted = Wanted { admit_uncertain: false, pareto: false, changes: true, adapted: false };
     let short = matches!(plain.status, Verdict::DoesNotFit | Verdict::Uncertain);
     let nothing = || (Vec::new(), Vec::new());
@@ -99,8 +99,7 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         fits_gib: fits_bytes.map(in_gib),
         uncertain_bytes,
         host_bytes,
-        // Without a verdict they are floors, and no budget to go by.
-        stages: if uncertain_bytes.is_some() { stages.collect() } else { Vec::new() },
+        stages,
         checks,
         fixed_cost: offered.fixed.class.clone(),
         devices: Vec::new(),
@@ -109,6 +108,24 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         reasons,
         notes,
     })
+}
+
+/// What a stage needs by the rules of a runtime that does not plan.
+fn stage(need: &StageNeed, fixed: &FixedCosts) -> Option<StageMinimum> {
+    let (peaks, host) = need.need?;
+    let (uncertain_bytes, fits_bytes) = device_ends(&peaks, host, fixed)?;
+    Some(StageMinimum { name: need.stage, fits_bytes, uncertain_bytes, host_bytes: host.pinned_bytes + host.pageable_bytes })
+}
+
+/// What each stage of the plan for this budget takes: the largest binds it, and what others leave of it they may have used to be faster.
+fn planned_stages(planner: &dyn ByPlan, budget: &Budget) -> Vec<StageMinimum> {
+    let stages = planner.planned(budget).map_or_else(Vec::new, |planned| planned.stages);
+    let minimum = |stage: PlannedStage| {
+        let bytes = stage.peaks?.device.high;
+        let host_bytes = stage.host.pinned_bytes + stage.host.pageable_bytes;
+        Some(StageMinimum { name: stage.name, fits_bytes: bytes, uncertain_bytes: bytes, host_bytes })
+    };
+    stages.into_iter().filter_map(minimum).collect()
 }
 
 /// The smallest budgets of a runtime that plans.

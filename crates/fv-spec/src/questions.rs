@@ -253,7 +253,7 @@ pub struct PlaceChanges {
     pub chosen: Option<String>,
 }
 
-/// What a stage needs.
+/// What a stage needs; of a runtime that plans, what it takes in the plan for the smallest budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase")]
