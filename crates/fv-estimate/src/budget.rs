@@ -896,9 +896,14 @@ mod tests {
         for device in catalog() {
             for runtime in [Runtime::Diffusers, Runtime::FastVideo, Runtime::FreeVideo, Runtime::FvRun] {
                 let found = fixed_costs(&shipped, &DeviceSpec::from(&device), runtime);
-                let measured = matches!(device.compute_capability.as_deref(), Some("8.9" | "9.0")) && device.backend == Backend::Cuda;
+                // Our runner was measured on an H200 alone; elsewhere PyTorch's figures stand in for it.
+                let measured = match device.compute_capability.as_deref().filter(|_| device.backend == Backend::Cuda) {
+                    Some("9.0") => true,
+                    Some("8.9") => runtime != Runtime::FvRun,
+                    _ => false,
+                };
                 assert!(found.context.is_some() && found.per_pinned_gib == 2 * MIB, "{}: {found:?}", device.id);
-                assert_eq!(found.extrapolated, !measured || runtime == Runtime::FvRun, "{}: {found:?}", device.id);
+                assert_eq!(found.extrapolated, !measured, "{}: {found:?}", device.id);
             }
         }
     }
