@@ -65,7 +65,7 @@ pub fn minimum(question: &Question<'_>, asked: &PartialRequest) -> Result<Minimu
         }
     }
     let stages = match (workload.planner(), fits_bytes) {
-        (Some(planner), Some(bytes)) => planned_stages(planner, &capped(&offered, bytes, host_bytes)),
+        (Some(by_plan), Some(bytes)) => planned_stages(by_plan, &capped(&offered, bytes, host_bytes)),
         // Without a verdict they are floors, and no budget to go by.
         _ if uncertain_bytes.is_none() => Vec::new(),
         _ => workload.needs().into_iter().filter_map(|need| stage(&need, &offered.fixed)).collect(),

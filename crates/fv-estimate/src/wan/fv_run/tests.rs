@@ -142,10 +142,10 @@ fn what_is_not_known_gives_no_verdict_and_shows_what_is_alive() {
     without.rules.coefficients.retain(|name, _| !name.starts_with("fixed-cost"));
     let estimate = without.estimate(Some(&card("rtx-4090-24gb")));
     assert_eq!((estimate.status, codes(&estimate)), (Verdict::Unknown, vec!["unknown-fixed-cost"]));
-    for (request, code) in [
-        (PartialRequest { batch: Some(2), ..short() }, "uncovered-request"),
-        (PartialRequest { num_frames: Some(3941), ..short() }, "too-large"),
-    ] {
+    let long = PartialRequest { num_frames: Some(4093), ..PartialRequest::default() };
+    for (case, request, code) in
+        [(case, PartialRequest { batch: Some(2), ..short() }, "uncovered-request"), (Case::new("wan21-t2v-14b", None), long, "too-large")]
+    {
         let estimate = case.asking(Some(&card("rtx-4090-24gb"))).estimate(&request).unwrap();
         assert_eq!((estimate.status, codes(&estimate)[0]), (Verdict::Unknown, code), "{:?}", estimate.reasons);
     }
