@@ -1370,7 +1370,7 @@ export interface Minimum {
   notes: string[];
 }
 /**
- * What a stage needs.
+ * What a stage needs; of a runtime that plans, what it takes in the plan for the smallest budgets.
  */
 export interface StageMinimum {
   /**
