@@ -285,6 +285,20 @@ fn built(package: &str) -> PathBuf {
     messages.lines().find_map(executable).unwrap_or_else(|| panic!("{package} cannot be built:\n{messages}"))
 }
 
+/// Looks that a generated page is current, or writes it where `UPDATE_DOCS` is set.
+///
+/// # Panics
+/// When it is another, or cannot be written.
+pub fn page_is(path: &str, text: &str) {
+    let file = root().join(path);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&file, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    let found = fs::read_to_string(&file).unwrap_or_default();
+    let differs = found.lines().zip(text.lines()).find(|(found, wanted)| found != wanted);
+    assert!(found == text, "{path} is not current, write it with UPDATE_DOCS=1; first difference: {differs:?}");
+}
+
 /// Writes the texts of `sources` below `folder`.
 ///
 /// # Panics

@@ -1,7 +1,7 @@
 //! `docs/plan-sizes.md`: what every model that our own runtime has a program for comes to on cards and hosts of usual sizes.
 //! `UPDATE_DOCS=1` writes it.
 
-use std::{fmt::Write, fs, sync::LazyLock};
+use std::{fmt::Write, sync::LazyLock};
 
 use fv_data::Store;
 use fv_estimate::{
@@ -17,7 +17,7 @@ use fv_spec::{
     compiled::{Device, RulesFile},
     plan::{OperatingSystem, Plan, Precision, Role, Sourced, Tier, budget::Resource, refusal::Refusal},
 };
-use fv_tests::root;
+use fv_tests::page_is;
 
 const MODELS: [&str; 6] = ["wan21-t2v-1.3b", "wan21-t2v-14b", "fastwan21", "wan22-ti2v-5b", "fastwan22-ti2v-5b", "wan22-t2v-a14b"];
 /// Cards of each size; of 8 GiB a second one, since the rates of the more usual card are not known.
@@ -210,13 +210,7 @@ hosts of usual sizes. Generated; `UPDATE_DOCS=1 cargo test -p fv-tests --test pl
 
 #[test]
 fn the_page_of_sizes_is_current() {
-    let (path, page) = (root().join("docs/plan-sizes.md"), page());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &page).expect("written");
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    let differs = found.lines().zip(page.lines()).find(|(found, wanted)| found != wanted);
-    assert!(found == page, "docs/plan-sizes.md is not current, write it with UPDATE_DOCS=1; first difference: {differs:?}");
+    page_is("docs/plan-sizes.md", &page());
 }
 
 /// With 32 GiB of host memory the blocks of 14B leave half of it to others in eight bits, on every card, where in BF16 they take most of

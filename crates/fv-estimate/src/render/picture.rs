@@ -144,12 +144,9 @@ fn one(svg: &mut String, left: usize, top: usize, said: &str, fill: Option<&str>
             let (x, y) = (left + width / 2, top + height / 2);
             let _ = write!(svg, "<path class=\"cross\" d=\"M{} {}l8 8m0 -8l-8 8\"/>", x - 4, y - 4);
         }
-        Cell::Unknown => {
+        Cell::Planned { .. } | Cell::Unknown => {
             let _ = write!(svg, "<text class=\"mid\" x=\"{}\" y=\"{}\">{shown}</text>", left + width / 2, top + 14);
-        }
-        Cell::Planned { disk_streaming, .. } => {
-            let _ = write!(svg, "<text class=\"mid\" x=\"{}\" y=\"{}\">{shown}</text>", left + width / 2, top + 14);
-            if *disk_streaming {
+            if matches!(cell, Cell::Planned { disk_streaming: true, .. }) {
                 let _ = write!(svg, "<circle cx=\"{}\" cy=\"{}\" r=\"2\" fill=\"#14202b\"/>", left + width - 4, top + 4);
             }
         }

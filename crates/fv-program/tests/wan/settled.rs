@@ -12,7 +12,8 @@ use crate::published::{self, Published};
 
 const RATES: Rates = Rates { launch_ns: 1_000, copy_ns: 1_000, ..EVEN };
 
-/// The fastest way may take more operations than are written out; another one is taken then, and more memory never takes a plan away.
+/// The fastest way may take more operations than are written out; another one is taken then. Decoding is whole here: tiles are not counted
+/// when ways are left out.
 #[test]
 fn more_memory_never_makes_a_program_too_long() {
     let Published { model, mut request } = published::all().into_iter().find(|known| known.model.id == "wan21-t2v-14b").expect("there");

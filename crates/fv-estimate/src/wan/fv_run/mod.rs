@@ -94,16 +94,13 @@ impl ByPlan for Policy {
     }
 
     fn may_fit(&self, budget: &Budget) -> Option<bool> {
-        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
-        let question = self.question(budget, budget.budget_bytes.filter(|_| known)?);
+        let question = self.question(budget, self.plannable(budget)?);
         let Ok(answer) = self.answer(&question, Depth::Outline) else { return None };
         Some(matches!(answer.outcome, Outcome::Planned(_)))
     }
 
     fn fitted(&self, budget: &Budget) -> Option<Fitted> {
-        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
-        let budget_bytes = budget.budget_bytes.filter(|_| known)?;
-        let answer = self.answer(&self.question(budget, budget_bytes), Depth::Layout).ok()?;
+        let answer = self.answer(&self.question(budget, self.plannable(budget)?), Depth::Layout).ok()?;
         let Outcome::Planned(plan) = answer.outcome else { return None };
         let most = |tier| plan.peaks.iter().filter(|peak| peak.tier == tier).map(|peak| peak.bytes).max();
         let (device_bytes, host_bytes) = (most(Tier::Device)?, most(Tier::Pinned)?);
@@ -111,8 +108,7 @@ impl ByPlan for Policy {
     }
 
     fn least(&self, budget: &Budget, pool: ShortTier) -> Option<u64> {
-        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
-        let device_bytes = budget.budget_bytes.filter(|_| known)?;
+        let device_bytes = self.plannable(budget)?;
         let mut found = 1;
         // Each refusal names what one part needs at least.
         for _ in 0..=PARTS {
@@ -168,6 +164,12 @@ impl Policy {
     fn answer(&self, question: &Question, depth: Depth) -> Result<Answer, Vec<InputError>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.planner.answer(question, &self.rules, depth, &mut known)
+    }
+
+    /// Device memory that may be planned with, where nothing that decides is unknown.
+    fn plannable(&self, budget: &Budget) -> Option<u64> {
+        let known = self.unknown.is_empty() && unplannable(budget).is_empty();
+        budget.budget_bytes.filter(|_| known)
     }
 
     /// The question that `plan` asks of the same device.

@@ -34,6 +34,26 @@ const TILE: [u64; 2] = [256, 192];
 /// colours on their way out, and a last one that leaves nothing behind.
 const STEADY: u64 = 5;
 
+/// Latent frames that go on together, as far as it is a choice.
+const FRAMES: [u64; 3] = [4, 2, 1];
+/// Operations for each visit of a block, about.
+const OPERATIONS_OF_A_VISIT: u64 = 12;
+
+/// About how many operations decoding so has.
+pub(super) fn operations(model: &Model, request: &Request, decode: &Decode) -> u64 {
+    let latent = model.latent(request);
+    let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], decode.tiles).len() as u64;
+    let together = usize::try_from(decode.frames).unwrap_or(1);
+    let visits = vae::blocks::order(&model.vae, together, false).len() as u64;
+    OPERATIONS_OF_A_VISIT.saturating_mul(visits).saturating_mul(tiles).saturating_mul(latent.frames)
+}
+
+/// The same of the way without tiles that has the fewest.
+pub(super) fn fewest_operations(model: &Model, request: &Request) -> u64 {
+    let of = |frames| operations(model, request, &Decode { tiles: None, frames, pixels: Element::U8 });
+    FRAMES.into_iter().map(of).min().unwrap_or(0)
+}
+
 /// All ways with tiles or without, the fastest first, and what lies in the memory that parts hand over in.
 pub(super) fn ways(
     model: &Model,
@@ -46,7 +66,7 @@ pub(super) fn ways(
     let component = vae::blocks::component(&model.vae, formats.compute);
     let mut found = Vec::new();
     let mut handed = 0;
-    for frames in [4, 2, 1] {
+    for frames in FRAMES {
         let decode = Decode { tiles: tiled.then_some(tiling), frames, pixels: Element::U8 };
         let shape = Shape::new(model, request, formats, rates, decode)?;
         handed = handed.max(shape.request_bytes);

@@ -50,7 +50,7 @@ pub struct Options<'a> {
     pub request_bytes: u64,
     /// What was found out on the way, for other budgets and other devices.
     pub known: Known,
-    /// Operations of the decoding that has the fewest.
+    /// Operations of the decoding without tiles that has the fewest.
     fewest_of_decoding: u64,
 }
 
@@ -94,13 +94,8 @@ impl<'a> Options<'a> {
         let several = turn > 0 && turn < request.schedule.steps && request.schedule.sampler == Sampler::UniPc;
         let states = if several { 4 } else { 1 } * model.vae.latent * model.latent(request).len() * formats.exact.bytes();
         let request_bytes = embeddings + handed.max(states);
-        let (known, fewest_of_decoding) = (Known::default(), 0);
-        let mut options =
-            Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes, known, fewest_of_decoding };
-        let mut kinds: Vec<Decode> = options.decode.iter().map(|way| way.decode).collect();
-        kinds.dedup();
-        options.fewest_of_decoding = kinds.iter().map(|decode| options.operations_of_decoding(decode)).min().unwrap_or(0);
-        Ok(options)
+        let (known, fewest_of_decoding) = (Known::default(), decode::fewest_operations(model, request));
+        Ok(Self { model, request, formats, rates, text, ways, staged: false, decode, request_bytes, known, fewest_of_decoding })
     }
 
     /// The best of each part within the budgets.
@@ -169,11 +164,11 @@ impl<'a> Options<'a> {
 
     fn solve_decode(&mut self, budgets: &Budgets, compute: &Compute) -> Result<Decoding, Unsolved> {
         let left = MOST_OPERATIONS.saturating_sub(self.operations_of_steps(compute));
-        let short = |way: &&Decoding| budgets.hold(way.need) && self.operations_of_decoding(&way.decode) <= left;
+        let fits = |way: &&Decoding| budgets.hold(way.need);
+        let short = |way: &&Decoding| fits(way) && decode::operations(self.model, self.request, &way.decode) <= left;
         if let Some(way) = self.decode.iter().find(short) {
             return Ok(way.clone());
         }
-        let fits = |way: &&Decoding| budgets.hold(way.need);
         if self.decode.iter().all(|way| !way.tiled) {
             let known = self.known.tiled.take().filter(|(rates, _)| rates == self.rates);
             let (rates, tiled) = match known {

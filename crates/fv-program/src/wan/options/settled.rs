@@ -3,7 +3,7 @@
 use fv_spec::authored::Role;
 use fv_spec::program::{Program, Tier};
 
-use super::{Choices, Chosen, Compute, Decode, Decoding, Options, Unsolved, transformer};
+use super::{Choices, Chosen, Compute, Decoding, Options, Unsolved, decode, transformer};
 use crate::arena::{Effort, Packed, pack};
 use crate::optimal::{Budgets, Least};
 use crate::rates::Rates;
@@ -11,7 +11,6 @@ use crate::refused::Refused;
 use crate::wan;
 use crate::wan::geometry::Model;
 use crate::wan::summary::Summary;
-use crate::wan::vae;
 
 /// Memory that one part takes: on the device without what the driver takes, and page-locked, what parts hand over included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +74,6 @@ pub enum Unsettled {
 
 /// Operations that a program is written out with, at most: one of 14B at 1280 x 720, computed in small pieces, has some 290,000.
 pub const MOST_OPERATIONS: u64 = 1 << 19;
-
-/// Operations of the decoder for each visit of a block, about.
-const OPERATIONS_OF_A_VISIT: u64 = 12;
 
 /// Solutions whose program takes more than was reckoned with, at most.
 const ATTEMPTS: usize = 8;
@@ -191,21 +187,13 @@ impl Options<'_> {
     }
 
     fn operations(&self, choices: &Choices) -> u64 {
-        self.operations_of_steps(&choices.compute).saturating_add(self.operations_of_decoding(&choices.decode))
+        let decoding = decode::operations(self.model, self.request, &choices.decode);
+        self.operations_of_steps(&choices.compute).saturating_add(decoding)
     }
 
     /// Of transformers in a step and in the last one.
     pub(super) fn operations_of_steps(&self, compute: &Compute) -> u64 {
         transformer::operations(self.model, &Summary::new(self.model, self.request, self.formats, *compute, 0))
-    }
-
-    pub(super) fn operations_of_decoding(&self, decode: &Decode) -> u64 {
-        let model = self.model;
-        let latent = model.latent(self.request);
-        let tiles = vae::tiles::tiles(&model.vae, [latent.height, latent.width], decode.tiles).len() as u64;
-        let together = usize::try_from(decode.frames).unwrap_or(1);
-        let visits = vae::blocks::order(&model.vae, together, false).len() as u64;
-        OPERATIONS_OF_A_VISIT.saturating_mul(visits).saturating_mul(tiles).saturating_mul(latent.frames)
     }
 }
 
