@@ -55,5 +55,6 @@ plan() {
       exit 2
       ;;
   esac
+  # The group runs in a shell of its own: its status is what it leaves, and `pipefail` hands it on.
+  [ "$failed" = 0 ]
 } 2>&1 | tee "$log"
-[ "$failed" = 0 ] && [ "$(grep -c '^== .* \(failed\|has no plan\)' "$log")" = 0 ]
